@@ -1,0 +1,45 @@
+# make lab    open the course            make test   run every test and every notebook
+# make setup  only create .venv          make store  run notebooks, store their outputs (NOTEBOOKS=path ...)
+# make exercises  write exercises/ anew from solutions/
+# make check  form of the notebooks, exercises in step with solutions, lint
+PYTHON ?= python3
+PORT ?= 8888
+NOTEBOOKS ?=
+BIN := .venv/bin
+READY := .venv/ready
+
+export HF_HUB_OFFLINE = 1
+export HF_HUB_DISABLE_TELEMETRY = 1
+
+.PHONY: lab test setup store exercises check
+
+lab: $(READY)
+	@tools/lab.sh $(PORT)
+
+test: $(READY)
+	$(BIN)/python -m pytest --nbval -n $$($(BIN)/python -c 'import os; print(min(2, os.cpu_count() or 1))') \
+	    --dist loadfile tests notebooks solutions
+
+setup: $(READY)
+
+store: $(READY)
+	$(BIN)/python tools/store.py $(NOTEBOOKS)
+
+exercises: $(READY)
+	$(BIN)/python tools/make_exercises.py
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python tools/check.py
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "The course needs Python 3.11 or newer; $(PYTHON) is older or missing. Name another: make lab PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || \
+	    { echo "No virtual environment could be made: on Debian and Ubuntu, apt-get install python3-venv"; exit 1; }
+ifdef TORCH_INDEX
+	$(BIN)/pip install --disable-pip-version-check --index-url $(TORCH_INDEX) "$$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.txt)"
+endif
+	$(BIN)/pip install --disable-pip-version-check -r requirements.txt
+	@touch $@

@@ -1,0 +1,24 @@
+"""Settings of every pytest run of the project: `pytest --nbval notebooks/` works as it stands, from any folder."""
+
+import os
+import pathlib
+
+ROOT = pathlib.Path(__file__).parent.resolve()
+CELL_SECONDS = 120
+
+# One thread for each kernel: with more, two workers on two cores wait for each other most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MPLBACKEND", "agg")
+# What a learner's shell may have switched on would show as output.
+for _name in ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "TORCHDYNAMO_VERBOSE"):
+    os.environ.pop(_name, None)
+
+
+def pytest_configure(config):
+    options = config.option
+    if getattr(options, "nbval", False):
+        if options.nbval_cell_timeout == 2000:  # nbval's default: a dead kernel would hold a run for half an hour
+            options.nbval_cell_timeout = CELL_SECONDS
+        if not options.nbval_kernel_name:
+            options.nbval_current_env = True  # this Python, whatever kernels the machine has

@@ -1,0 +1,26 @@
+"""One table, twice: as aligned text and as HTML."""
+
+import html
+
+RED, GREEN, GREY = "#b3261e", "#146c2e", "#5f6368"
+
+
+def text_table(header: tuple[str, ...], rows: list[tuple[str, ...]], remarks: list[str]) -> str:
+    """The table as aligned columns, its remarks below."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    rule = tuple("-" * width for width in widths)
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in (header, rule, *rows)]
+    return "\n".join(lines + remarks)
+
+
+def html_table(header: tuple[str, ...], rows: list[tuple[str, ...]], remarks: list[str]) -> str:
+    """The table as HTML with every cell escaped, its remarks below; ``unsound`` and ``fails`` stand out in red."""
+    left = 'style="text-align:left"'
+    bad = f'style="text-align:left;color:{RED};font-weight:bold"'
+    head = "".join(f"<th {left}>{html.escape(cell)}</th>" for cell in header)
+    body = "".join(
+        "<tr>" + "".join(f"<td {bad if c in ('unsound', 'fails') else left}>{html.escape(c)}</td>" for c in row) + "</tr>"
+        for row in rows
+    )
+    below = "".join(f"<div>{html.escape(remark)}</div>" for remark in remarks)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"

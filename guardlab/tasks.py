@@ -1,0 +1,166 @@
+"""What a task of an exercise is made of, and the judges for the kinds of task that can be checked by running them.
+
+Every judge takes the learner's answer and returns an :class:`Outcome`. Messages name what was seen on which input and
+never the answer.
+"""
+
+import dataclasses
+import html
+import inspect
+from collections.abc import Callable, Sequence
+
+from .comparing import NO_FILTER, compare, parity_of
+from .tables import GREEN, GREY, RED
+from .text import clean_error, describe
+from .tracing import run_eager
+
+RIGHT, WRONG, NOT_ATTEMPTED, RAISED = STATUSES = ("right", "wrong", "not attempted", "raised")
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a check found: ``status`` is ``right``, ``wrong``, ``not attempted`` or ``raised``; ``message`` says what
+    was seen on which input; ``detail`` may hold a comparison to show below."""
+
+    status: str
+    message: str
+    detail: object = None
+
+    def __str__(self):
+        text = f"{self.status}: {self.message}"
+        return f"{text}\n{self.detail}" if self.detail is not None else text
+
+    __repr__ = __str__
+
+    def html(self) -> str:
+        """The outcome for Jupyter."""
+        colour = {RIGHT: GREEN, NOT_ATTEMPTED: GREY}.get(self.status, RED)
+        below = getattr(self.detail, "_repr_html_", lambda: "")()
+        return f'<div><b style="color:{colour}">{self.status}</b>: {html.escape(self.message)}</div>{below}'
+
+    def _ipython_display_(self):
+        """Nothing: check() has shown it, and a cell that ends in check() must not show it twice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One task: ``judge`` maps an answer to an Outcome, ``hints`` are a ladder, ``right`` holds answers that must pass
+    and ``wrong`` pairs of an answer and a piece of the message it must get; the tests run them all."""
+
+    title: str
+    judge: Callable[[object], Outcome]
+    hints: tuple[str, ...]
+    right: tuple[object, ...]
+    wrong: tuple[tuple[object, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A session that a judge runs: ``label`` is how messages name it."""
+
+    label: str
+    make: Callable
+    session: Callable
+
+
+def is_stub(answer: object) -> bool:
+    """True for what an exercise starts with: None, ``...``, or a function without a body of its own."""
+
+    def empty(*arguments): ...
+
+    code = getattr(answer, "__code__", None)
+    return answer is None or answer is ... or (code is not None and code.co_code == empty.__code__.co_code)
+
+
+def predict(case: Case, count: Callable, what: str) -> Callable[[object], Outcome]:
+    """A judge for a predicted number: ``count`` reads the true one from the case's trace, ``what`` names it."""
+
+    def judge(answer):
+        if type(answer) is not int:
+            return Outcome(WRONG, f"the answer is {describe(answer)}; {what} is a whole number (an int)")
+        seen = count(case)
+        if answer == seen:
+            return Outcome(RIGHT, f"{answer}, as the run of {case.label} shows")
+        return Outcome(WRONG, f"{answer} is too {'many' if answer > seen else 'few'} for {what} of {case.label}")
+
+    return judge
+
+
+def write_filter(helps: Sequence[Case], stays_sound: Sequence[Case], most_dropped: int) -> Callable[[object], Outcome]:
+    """A judge for a guard filter.
+
+    Args:
+        helps: cases on which it must remove every recompile and keep parity.
+        stays_sound: cases on which it must keep parity, whatever the recompiles.
+        most_dropped: how many distinct guard entries it may drop on each of ``helps``.
+    """
+
+    def judge(answer):
+        if not callable(answer):
+            return Outcome(WRONG, f"the answer is {describe(answer)}; a guard filter is a function of the guard entries")
+        for case in (*helps, *stays_sound):
+            result = compare(case.make, case.session, {"your filter": answer})
+            row = result["your filter"]
+            if row.trace is None:
+                return Outcome(RAISED, f"on {case.label}: {row.first_difference}")
+            if row.verdict in ("unsound", "fails"):
+                return Outcome(WRONG, f"on {case.label}: {row.first_difference}", result)
+            if case in helps and row.recompiles:
+                left = row.recompiles
+                return Outcome(WRONG, f"on {case.label}: {left} recompile{'s' * (left > 1)} left", result)
+            if case in helps and len(row.dropped) > most_dropped:
+                dropped = len(row.dropped)
+                return Outcome(WRONG, f"on {case.label}: it drops {dropped} guards, and fewer are enough", result)
+        return Outcome(RIGHT, f"no recompile left, parity kept on {len(helps) + len(stays_sound)} sessions", result)
+
+    return judge
+
+
+def break_filter(make: Callable, guard_filter_fn: Callable) -> Callable[[object], Outcome]:
+    """A judge for a session on which ``guard_filter_fn`` must be unsound though compiling without it is not."""
+
+    def judge(answer):
+        if not inspect.isgeneratorfunction(answer):
+            return Outcome(WRONG, f"the answer is {describe(answer)}; a session is a function of f that yields outputs")
+        name = guard_filter_fn.__name__
+        result = compare(make, answer, {name: guard_filter_fn})
+        row, reference = result[name], result[NO_FILTER]
+        if result.eager.error:
+            return Outcome(RAISED, f"in eager, step {len(result.eager.steps)}: {clean_error(result.eager.error)}")
+        if reference.verdict != "reference":
+            return Outcome(WRONG, f"even without a filter: {reference.first_difference}", result)
+        if row.verdict == "unsound":
+            return Outcome(RIGHT, f"with {name}, {row.first_difference}", result)
+        steps = len(result.eager.steps)
+        seen = row.first_difference or f"all {steps} outputs equal eager's, {reference.recompiles} recompiles without it"
+        return Outcome(WRONG, f"on your session {name} gets '{row.verdict}': {seen}", result)
+
+    return judge
+
+
+def repair(original: Callable, cases: Sequence[Case]) -> Callable[[object], Outcome]:
+    """A judge for a rewritten function: in eager it must give what ``original`` gives, compiled it must not recompile.
+
+    Each case's ``make`` turns a function into what the session calls; no filter is used.
+    """
+
+    def judge(answer):
+        if not callable(answer):
+            return Outcome(WRONG, f"the answer is {describe(answer)}; hand in the rewritten function")
+        for case in cases:
+            wanted = run_eager(lambda make=case.make: make(original), case.session)
+            result = compare(lambda make=case.make: make(answer), case.session)
+            row = result[NO_FILTER]
+            if result.eager.error:
+                return Outcome(RAISED, f"on {case.label}, step {len(result.eager.steps)}: {clean_error(result.eager.error)}")
+            _, found = parity_of(wanted, result.eager)
+            if found:
+                found = found.replace("eager ", "the original ").replace("compiled ", "yours ")
+                return Outcome(WRONG, f"on {case.label}, not compiled at all, {found}")
+            if row.verdict != "reference":
+                return Outcome(WRONG, f"on {case.label}: {row.first_difference}", result)
+            if row.recompiles:
+                return Outcome(WRONG, f"on {case.label}: {row.recompiles} recompiles left", result)
+        return Outcome(RIGHT, f"equal to the original on {len(cases)} sessions, no recompile and no filter", result)
+
+    return judge

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Open the course in JupyterLab, with the course's own settings and none of the user's.
+set -eu
+cd "$(dirname "$0")/.."
+export JUPYTER_CONFIG_DIR="$PWD/.jupyter" JUPYTER_PREFER_ENV_PATH=1
+unset JUPYTER_TOKEN JUPYTER_CONFIG_PATH
+# the first start opens lesson 00 beside its table of contents; later ones open what the learner left
+if ! ls .jupyter/lab/workspaces/*.jupyterlab-workspace >/dev/null 2>&1; then
+    .venv/bin/jupyter lab workspaces import .jupyter/start.jupyterlab-workspace.json >/dev/null
+fi
+exec .venv/bin/jupyter lab --port="$1"
