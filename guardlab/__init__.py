@@ -2,22 +2,35 @@
 
 from . import filters
 from .capture import Compile, GuardEntry, GuardFilterError
+from .claims import Claims, claims
 from .comparing import Comparison, Row, compare
 from .display import GuardDiff, guard_diff, plot_recompiles, show
+from .exercises import Exercise, exercise, exercises
 from .isolation import SharedStateError
+from .machine import Environment, device, environment
+from .tasks import Outcome
 from .tracing import Step, Trace, trace
 
 __all__ = [
+    "Claims",
     "Comparison",
     "Compile",
+    "Environment",
+    "Exercise",
     "GuardDiff",
     "GuardEntry",
     "GuardFilterError",
+    "Outcome",
     "Row",
     "SharedStateError",
     "Step",
     "Trace",
+    "claims",
     "compare",
+    "device",
+    "environment",
+    "exercise",
+    "exercises",
     "filters",
     "guard_diff",
     "plot_recompiles",

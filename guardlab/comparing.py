@@ -142,7 +142,9 @@ def _named(filters):
     return named
 
 
-def parity_of(eager: Trace, run: Trace, rtol: float | None = None, atol: float | None = None) -> tuple[tuple[bool, ...], str]:
+def parity_of(
+    eager: Trace, run: Trace, rtol: float | None = None, atol: float | None = None
+) -> tuple[tuple[bool, ...], str]:
     """Compare two runs of one session step by step, then what each left behind.
 
     Returns:
@@ -169,10 +171,12 @@ def _judge(name, run, eager, reference, rtol, atol):
         verdict = "reference"
     else:
         verdict = "helps" if run.recompiles < reference.recompiles else "no effect"
-    notes = [f"{frame} is past {limit} at step {step} and runs in eager from there" for step, frame, limit in run.limit_hits]
+    notes = [
+        f"{frame} is past {limit} at step {step} and runs in eager from there" for step, frame, limit in run.limit_hits
+    ]
     if reference and first and first == reference.first_difference:
         notes.append("the same without a filter: it is not this filter's doing")
-    unique = {(c.frame, g.type, g.name, g.where): g for c in run.compiled for g in c.guards}
+    unique = {(c.frame, g.type, g.name): g for c in run.compiled for g in c.guards}
     dropped = tuple(g for g in unique.values() if not g.kept)
     return Row(name, verdict, run.recompiles, dropped, len(unique), equal, first, "; ".join(notes), run)
 

@@ -1,12 +1,14 @@
 """Shows guard logs, verdicts and plots: rich in Jupyter, the same content as plain text everywhere."""
 
+import base64
 import dataclasses
 import difflib
 import html
+import io
 import re
 
 from .comparing import Comparison
-from .tables import GREEN, GREY, RED
+from .tables import GREEN, GREY, RED, show_rich
 from .tracing import Trace
 
 _WIDTH = 100
@@ -76,7 +78,17 @@ def _checks(guard_log, full):
     checks = []
     for line in guard_log.splitlines():
         text = re.sub(r"^[| ]*\+- ", "", line)
-        if text == line or text.startswith(("RootGuardManager", "GuardManager:", "DictGuardManager:", "KeyValueManager", "KeyManager", "ValueManager", "DIMENSION_DYNAMIC")):
+        if text == line or text.startswith(
+            (
+                "RootGuardManager",
+                "GuardManager:",
+                "DictGuardManager:",
+                "KeyValueManager",
+                "KeyManager",
+                "ValueManager",
+                "DIMENSION_DYNAMIC",
+            )
+        ):
             continue
         if not full:
             text = re.split(r"\s{2,}#|, type=<", text)[0].rstrip()
@@ -131,12 +143,16 @@ def plot_recompiles(comparison: Comparison, title: str = "Recompiles on this ses
     for i, row in enumerate(rows):
         steps = range(1, len(row.trace.steps) + 1)
         counts = [sum(c.is_recompile and c.step <= step for c in row.trace.compiled) for step in steps]
-        axes.plot(steps, counts, label=f"{row.name}: {row.verdict}", marker="o", markersize=4 + 2 * (len(rows) - i), alpha=0.8)
+        axes.plot(
+            steps, counts, label=f"{row.name}: {row.verdict}", marker="o", markersize=4 + 2 * (len(rows) - i), alpha=0.8
+        )
         wrong = [s for s in steps if s > len(row.parity) or not row.parity[s - 1]]
         bad_x += wrong
         bad_y += [counts[s - 1] for s in wrong]
     if bad_x:
-        axes.plot(bad_x, bad_y, linestyle="none", marker="X", markersize=11, color=RED, zorder=5, label="differs from eager")
+        axes.plot(
+            bad_x, bad_y, linestyle="none", marker="X", markersize=11, color=RED, zorder=5, label="differs from eager"
+        )
     axes.set(title=title, xlabel="step of the session", ylabel="recompiles so far", ylim=(-0.3, None))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -152,13 +168,10 @@ def show(figure) -> None:
         figure: a ``matplotlib.figure.Figure``; every line of every axes is printed with its label and points, numbers
             to four significant digits.
     """
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
-        get_ipython = None
-    if get_ipython is not None and get_ipython() is not None:
-        display(figure)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=100, metadata={"Software": None})
+    title = figure.axes[0].get_title() if figure.axes else ""
+    show_rich({"image/png": base64.b64encode(picture.getvalue()).decode(), "text/plain": f"[figure: {title}]"})
     for axes in figure.axes:
         print(f"Plot: {axes.get_title()}. Across: {axes.get_xlabel()}; up: {axes.get_ylabel()}.")
         for line in axes.get_lines():

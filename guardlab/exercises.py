@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 
 from . import exercise_specs
+from .tables import show_rich
 from .tasks import NOT_ATTEMPTED, RAISED, Outcome, Task, is_stub
 from .text import clean_error
 
@@ -81,12 +82,5 @@ def _all():
 
 
 def _show(outcome):
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
-        get_ipython = None
-    if get_ipython is not None and get_ipython() is not None:
-        display({"text/plain": str(outcome), "text/html": outcome.html()}, raw=True)
-    else:
+    if not show_rich({"text/plain": str(outcome), "text/html": outcome.html()}):
         print(outcome)

@@ -93,7 +93,9 @@ def environment() -> Environment:
     except (RuntimeError, ValueError) as error:
         chosen = ("none", str(error))
     # where torch looks too: the variable CXX, then the usual names (torch._inductor.config.cpp.cxx)
-    compiler = next((found for c in (os.environ.get("CXX"), "g++", "clang++", "c++") if c and (found := shutil.which(c))), "")
+    compiler = next(
+        (found for c in (os.environ.get("CXX"), "g++", "clang++", "c++") if c and (found := shutil.which(c))), ""
+    )
     no_compiler = "nothing: only lessons that use inductor need one (Debian: apt-get install g++)"
     return Environment(
         (

@@ -1,4 +1,4 @@
-"""One table, twice: as aligned text and as HTML."""
+"""What Jupyter shows rich and a terminal as text: one table, twice."""
 
 import html
 
@@ -19,8 +19,23 @@ def html_table(header: tuple[str, ...], rows: list[tuple[str, ...]], remarks: li
     bad = f'style="text-align:left;color:{RED};font-weight:bold"'
     head = "".join(f"<th {left}>{html.escape(cell)}</th>" for cell in header)
     body = "".join(
-        "<tr>" + "".join(f"<td {bad if c in ('unsound', 'fails') else left}>{html.escape(c)}</td>" for c in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td {bad if c in ('unsound', 'fails') else left}>{html.escape(c)}</td>" for c in row)
+        + "</tr>"
         for row in rows
     )
     below = "".join(f"<div>{html.escape(remark)}</div>" for remark in remarks)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def show_rich(bundle: dict[str, str]) -> bool:
+    """Display a MIME bundle where IPython runs; returns False, and shows nothing, elsewhere."""
+    try:
+        from IPython import get_ipython
+        from IPython.display import display
+    except ImportError:
+        return False
+    if get_ipython() is None:
+        return False
+    display(bundle, raw=True)
+    return True

@@ -5,6 +5,7 @@ never the answer.
 """
 
 import dataclasses
+import dis
 import html
 import inspect
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from .comparing import NO_FILTER, compare, parity_of
 from .tables import GREEN, GREY, RED
 from .text import clean_error, describe
-from .tracing import run_eager
+from .tracing import Trace, run_eager, trace
 
 RIGHT, WRONG, NOT_ATTEMPTED, RAISED = STATUSES = ("right", "wrong", "not attempted", "raised")
 
@@ -66,22 +67,28 @@ class Case:
 def is_stub(answer: object) -> bool:
     """True for what an exercise starts with: None, ``...``, or a function without a body of its own."""
 
-    def empty(*arguments): ...
-
+    if answer is None or answer is ...:
+        return True
     code = getattr(answer, "__code__", None)
-    return answer is None or answer is ... or (code is not None and code.co_code == empty.__code__.co_code)
+    if code is None:
+        return False
+    # RESUME, then None is returned at once: one instruction from Python 3.12 on, two before
+    body = [i for i in dis.get_instructions(code) if i.opname not in ("RESUME", "NOP")]
+    return all(i.opname in ("LOAD_CONST", "RETURN_VALUE", "RETURN_CONST") for i in body) and not any(
+        i.argval is not None for i in body
+    )
 
 
-def predict(case: Case, count: Callable, what: str) -> Callable[[object], Outcome]:
+def predict(case: Case, count: Callable[[Trace], int], what: str) -> Callable[[object], Outcome]:
     """A judge for a predicted number: ``count`` reads the true one from the case's trace, ``what`` names it."""
 
     def judge(answer):
         if type(answer) is not int:
-            return Outcome(WRONG, f"the answer is {describe(answer)}; {what} is a whole number (an int)")
-        seen = count(case)
+            return Outcome(WRONG, f"the answer is {describe(answer)}; {what} are a whole number (an int)")
+        seen = count(trace(case.make, case.session))
         if answer == seen:
             return Outcome(RIGHT, f"{answer}, as the run of {case.label} shows")
-        return Outcome(WRONG, f"{answer} is too {'many' if answer > seen else 'few'} for {what} of {case.label}")
+        return Outcome(WRONG, f"{answer} is too {'many' if answer > seen else 'few'}: {case.label} was run and counted")
 
     return judge
 
@@ -97,7 +104,10 @@ def write_filter(helps: Sequence[Case], stays_sound: Sequence[Case], most_droppe
 
     def judge(answer):
         if not callable(answer):
-            return Outcome(WRONG, f"the answer is {describe(answer)}; a guard filter is a function of the guard entries")
+            return Outcome(
+                WRONG, f"the answer is {describe(answer)}; a guard filter is a function of the guard entries"
+            )
+        rows = []
         for case in (*helps, *stays_sound):
             result = compare(case.make, case.session, {"your filter": answer})
             row = result["your filter"]
@@ -106,12 +116,12 @@ def write_filter(helps: Sequence[Case], stays_sound: Sequence[Case], most_droppe
             if row.verdict in ("unsound", "fails"):
                 return Outcome(WRONG, f"on {case.label}: {row.first_difference}", result)
             if case in helps and row.recompiles:
-                left = row.recompiles
-                return Outcome(WRONG, f"on {case.label}: {left} recompile{'s' * (left > 1)} left", result)
+                return Outcome(WRONG, f"on {case.label}: recompiles left: {row.recompiles}", result)
+            rows.append((case, row, result))
+        for case, row, result in rows:
             if case in helps and len(row.dropped) > most_dropped:
-                dropped = len(row.dropped)
-                return Outcome(WRONG, f"on {case.label}: it drops {dropped} guards, and fewer are enough", result)
-        return Outcome(RIGHT, f"no recompile left, parity kept on {len(helps) + len(stays_sound)} sessions", result)
+                return Outcome(WRONG, f"on {case.label}: {len(row.dropped)} guards dropped, fewer are enough", result)
+        return Outcome(RIGHT, f"no recompile left, parity kept on {len(rows)} sessions", rows[0][2])
 
     return judge
 
@@ -132,7 +142,9 @@ def break_filter(make: Callable, guard_filter_fn: Callable) -> Callable[[object]
         if row.verdict == "unsound":
             return Outcome(RIGHT, f"with {name}, {row.first_difference}", result)
         steps = len(result.eager.steps)
-        seen = row.first_difference or f"all {steps} outputs equal eager's, {reference.recompiles} recompiles without it"
+        seen = (
+            row.first_difference or f"all {steps} outputs equal eager's, {reference.recompiles} recompiles without it"
+        )
         return Outcome(WRONG, f"on your session {name} gets '{row.verdict}': {seen}", result)
 
     return judge
@@ -152,7 +164,9 @@ def repair(original: Callable, cases: Sequence[Case]) -> Callable[[object], Outc
             result = compare(lambda make=case.make: make(answer), case.session)
             row = result[NO_FILTER]
             if result.eager.error:
-                return Outcome(RAISED, f"on {case.label}, step {len(result.eager.steps)}: {clean_error(result.eager.error)}")
+                return Outcome(
+                    RAISED, f"on {case.label}, step {len(result.eager.steps)}: {clean_error(result.eager.error)}"
+                )
             _, found = parity_of(wanted, result.eager)
             if found:
                 found = found.replace("eager ", "the original ").replace("compiled ", "yours ")
@@ -160,7 +174,7 @@ def repair(original: Callable, cases: Sequence[Case]) -> Callable[[object], Outc
             if row.verdict != "reference":
                 return Outcome(WRONG, f"on {case.label}: {row.first_difference}", result)
             if row.recompiles:
-                return Outcome(WRONG, f"on {case.label}: {row.recompiles} recompiles left", result)
+                return Outcome(WRONG, f"on {case.label}: recompiles left: {row.recompiles}", result)
         return Outcome(RIGHT, f"equal to the original on {len(cases)} sessions, no recompile and no filter", result)
 
     return judge

@@ -45,9 +45,7 @@ def clean(text: str) -> str:
         The text with addresses and object ids replaced by ``<address>`` and ``<id>``, paths cut
         to the file's name (``cell`` for a notebook cell), generated counters removed.
     """
-    text = _PLACE.sub(
-        lambda m: f"{m['lead']}{file_label(m['path'])}:{m['line']}", text
-    )
+    text = _PLACE.sub(lambda m: f"{m['lead']}{file_label(m['path'])}:{m['line']}", text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

@@ -1,0 +1,50 @@
+"""The ledger of documented claims, ``data/claims.json``: what the manual says, what was measured, which test shows it."""
+
+import dataclasses
+import json
+import pathlib
+
+from .tables import html_table, text_table
+
+LEDGER = pathlib.Path(__file__).resolve().parent.parent / "data" / "claims.json"
+VERDICTS = ("holds", "holds in part", "does not hold", "not testable here")
+
+
+@dataclasses.dataclass(frozen=True)
+class Claims:
+    """Claims, each a dict with the ledger's keys: id, claim, source, verdict, lesson, test, note. Shown as a table."""
+
+    rows: tuple[dict, ...]
+
+    def _table(self):
+        return ("claim", "the manual says", "measured", "what was seen"), [
+            (row["id"], row["claim"], row["verdict"], row["note"]) for row in self.rows
+        ]
+
+    def __str__(self):
+        return text_table(*self._table(), [])
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        return html_table(*self._table(), [])
+
+
+def claims(lesson: str | None = None) -> Claims:
+    """The documented claims of one lesson, or all.
+
+    Args:
+        lesson: the lesson's number as its file name has it (``"01"``); None for every claim.
+
+    Raises:
+        ValueError: no claim belongs to that lesson; the message names those that have some.
+        FileNotFoundError: guardlab was installed without the course's data.
+    """
+    if not LEDGER.is_file():
+        raise FileNotFoundError(f"{LEDGER.name} is not beside the package: use guardlab from the course's folder")
+    rows = json.loads(LEDGER.read_text(encoding="utf-8"))
+    found = tuple(row for row in rows if lesson in (None, row["lesson"]))
+    if not found:
+        known = ", ".join(sorted({row["lesson"] for row in rows}))
+        raise ValueError(f"no claims for lesson {lesson!r}: there are some for {known}")
+    return Claims(found)
