@@ -1,4 +1,4 @@
-"""The ledger of documented claims, ``data/claims.json``: what the manual says, what was measured, which test shows it."""
+"""The ledger of documented claims, ``data/claims.json``: what the manual says, what was measured, and the test."""
 
 import dataclasses
 import json

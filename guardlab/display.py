@@ -31,8 +31,8 @@ class GuardDiff:
 
     def _repr_html_(self):
         style = {
-            "-": f"color:{RED};text-decoration:line-through",
-            "+": f"color:{GREEN}",
+            "-": f"color:{RED};background:{RED}14",
+            "+": f"color:{GREEN};background:{GREEN}14",
             "@": "font-weight:bold",
             ".": f"color:{GREY}",
         }
@@ -40,7 +40,7 @@ class GuardDiff:
             f'<div style="{style.get(mark, "")}">{html.escape(f"{mark} {text}" if mark in "-+ " else text)}</div>'
             for mark, text in self.lines
         )
-        return f'<pre style="white-space:pre-wrap;line-height:1.35">{rows}</pre>'
+        return f'<div style="font-family:monospace;white-space:pre-wrap;line-height:1.35">{rows}</div>'
 
 
 def guard_diff(before: Trace, after: Trace, full: bool = False) -> GuardDiff:

@@ -51,7 +51,7 @@ def global_state_kept() -> Iterator[None]:
             numpy.random.set_state(numpy_state)
             torch.set_grad_enabled(grad)
             torch.set_default_dtype(dtype)
-            if _device.CURRENT_DEVICE != device:
+            if device != _device.CURRENT_DEVICE:
                 torch.set_default_device(device)
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
             for kind, (enabled, autocast_dtype) in autocast.items():
@@ -75,6 +75,7 @@ class Outside:
 
     def __init__(self, session: Callable, make: object):
         self.roots = [session, make]
+        self.owned = None
         self.homes = {getattr(f, "__module__", None) for f in self.roots}
         self.ids_before_make = {id(value) for _, value in self._reach()} | {id(make)}
 
@@ -106,23 +107,24 @@ class Outside:
         return found
 
     def _reach(self):
-        seen, queue = set(), collections.deque(self.roots)
+        seen, queue = set(), collections.deque((root, root is self.owned) for root in self.roots)
         while queue:
-            function = queue.popleft()
+            function, owned = queue.popleft()
             function = getattr(function, "__func__", function)
             if not isinstance(function, types.FunctionType) or id(function) in seen:
                 continue
             seen.add(id(function))
             if function.__module__ not in self.homes:
                 continue
-            for name, value in _loaded(function):
-                if isinstance(value, types.FunctionType):
-                    queue.append(value)
-                else:
+            # the closure of a function that make() has just made is as fresh as the function
+            queue.extend((value, owned) for _, value in _closure(function))
+            queue.extend((value, False) for _, value in _globals(function))
+            for name, value in (*_globals(function), *(() if owned else _closure(function))):
+                if not isinstance(value, types.FunctionType):
                     yield name, value
 
 
-def _loaded(function):
+def _globals(function):
     codes, names = [function.__code__], set()
     while codes:
         code = codes.pop()
@@ -130,6 +132,9 @@ def _loaded(function):
         codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
     for name in sorted(names & function.__globals__.keys()):
         yield name, function.__globals__[name]
+
+
+def _closure(function):
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # a cell not filled yet
             yield name, cell.cell_contents

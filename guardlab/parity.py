@@ -206,7 +206,8 @@ def _compare(a, b, path, tolerance, seen):
                 return found
         return None
     if isinstance(a, (float, complex)):
-        return _compare_tensors(torch.tensor(a), torch.tensor(b), path, tolerance)
+        wide = torch.float64 if isinstance(a, float) else torch.complex128
+        return _compare_tensors(torch.tensor(a, dtype=wide), torch.tensor(b, dtype=wide), path, tolerance)
     return None if a == b else Difference(path, f"eager {describe(a)}, compiled {describe(b)}")
 
 

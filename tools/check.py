@@ -4,6 +4,7 @@ import sys
 
 import nbformat
 from make_exercises import exercise_of
+
 from notebooks import ROOT, form_faults, lessons, read, solutions
 
 

@@ -18,6 +18,7 @@ import pathlib
 import sys
 
 import nbformat
+
 from notebooks import ROOT, normal, read, solutions, write
 
 BEGIN, END, STUB = "# answer", "# end of answer", "#: "
@@ -54,8 +55,9 @@ def _without_answer(source, where):
             kept += stub
             inside, answers = False, answers + 1
         elif inside:
-            if line.lstrip().startswith(STUB.strip()):
-                stub.append(line.split(STUB.strip(), 1)[1].removeprefix(" "))
+            indent, mark, rest = line.partition(STUB.strip())
+            if mark and not indent.strip():
+                stub.append(indent + rest.removeprefix(" "))
         else:
             kept.append(line)
     if inside:

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CELL_SECONDS = 120
 IGNORED = "nbval-ignore-output"
 REASON = "# output not compared: "
-KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 MAX_PROSE_WORDS = 60
 MAX_CODE_LINES = 14
 # Calls that a cell may end in though they show nothing.
@@ -75,7 +75,7 @@ def run(notebook: nbformat.NotebookNode, folder: pathlib.Path) -> nbformat.Noteb
 
 
 def normal(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook without what differs between two runs or two editors: times, widget state, metadata of front ends."""
+    """The notebook without what differs between runs or editors: times, widget state, metadata of front ends."""
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}, **_kept(notebook.metadata, {"guardlab"})}
     )
@@ -110,7 +110,7 @@ def _joined(output):
 
 
 def form_faults(notebook: nbformat.NotebookNode) -> list[str]:
-    """What keeps a stored notebook from being one that a learner can trust: one line a fault, empty when there is none."""
+    """What keeps a stored notebook from being one that a learner can trust: one line a fault."""
     faults = []
     if dict(notebook.metadata.get("kernelspec", {})) != KERNELSPEC:
         faults.append("the kernelspec is not the course's: store the notebook with make store")
@@ -192,7 +192,9 @@ def _prose_faults(notebook):
     for cell in [*notebook.cells, None]:
         if cell is not None and cell.cell_type == "markdown":
             start = start or cell.get("id")
-            prose = [line for line in cell.source.splitlines() if not line.lstrip().startswith(("#", "|", "```", "    "))]
+            prose = [
+                line for line in cell.source.splitlines() if not line.lstrip().startswith(("#", "|", "```", "    "))
+            ]
             words += len(re.findall(r"\w[\w'./-]*", " ".join(prose)))
             continue
         # the opening (before the first code cell) and the end of a notebook may be longer than what stands between

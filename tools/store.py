@@ -1,14 +1,15 @@
-"""Run notebooks and store their outputs: ``make store``, or ``make store NOTEBOOKS="notebooks/00_start_here.ipynb"``."""
+"""Run notebooks and store their outputs: ``make store``, or ``make store NOTEBOOKS=notebooks/00_start_here.ipynb``."""
 
 import pathlib
 import sys
 
 from nbclient.exceptions import CellExecutionError
+
 from notebooks import form_faults, lessons, read, run, write
 
 
 def main(arguments: list[str]) -> int:
-    """Store each named notebook, or all; a notebook with a cell that raises is left as it was. Returns the exit code."""
+    """Store each named notebook, or all; one with a cell that raises is left as it was. Returns the exit code."""
     paths = [pathlib.Path(a).resolve() for a in arguments] or lessons()
     failed = 0
     for path in paths:

@@ -189,7 +189,7 @@ TASKS = (
         title="break the manual's filter: write a session on which it is unsound",
         judge=break_filter(lambda: biased, filter_dict_guards),
         hints=(
-            "The filter drops the check on the number of keys. What must the second call change to get past the others?",
+            "The filter drops the check on the number of keys. What gets past the other checks?",
             "A key that the first call did not have, and that the function reads, decides. Which key is read?",
         ),
         right=(_bias_arrives, _bias_arrives_last),
