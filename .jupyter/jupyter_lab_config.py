@@ -1,4 +1,4 @@
-"""How the course's JupyterLab runs. `make lab` points JUPYTER_CONFIG_DIR here: a user's own settings stay as they are."""
+"""How JupyterLab runs the course. `make lab` points JUPYTER_CONFIG_DIR here: a user's own settings stay as they are."""
 
 import pathlib
 
