@@ -17,7 +17,7 @@ from .text import clean, clean_error, describe, file_label
 
 FIRST_VERSION = "2.8.0"  # read in the sources: torch 2.7.1 nowhere knows the option, 2.8.0 does
 _LIMIT = re.compile(r"torch\._dynamo hit config\.(\w+) \((\d+)\)\s+function: '(\S+)'")
-_REASON = re.compile(r"^\s*- (?:guard \d+ failures:)?\s*(\S+?): (.*)$", re.M)
+_REASON = re.compile(r"^\s*- \d+/\d+\S*: (.*)$", re.M)
 
 
 class GuardFilterError(ValueError):
@@ -95,11 +95,15 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
     try:
         answer = guard_filter_fn(entries)
     except Exception as error:
-        culprit = next((entry(i) for i, e in enumerate(entries) if _raises(guard_filter_fn, e)), "the whole list")
-        raise GuardFilterError(
-            f"{name} raised {clean_error(error)} on {culprit}. An entry's value may be a tensor, a module or no "
-            "value at all: test e.guard_type, e.name or isinstance(e.value, ...) before comparing."
-        ) from error
+        if _raises(guard_filter_fn, []):
+            culprit, mend = "any list, an empty one too", "A filter takes one argument, the list of guard entries."
+        else:
+            culprit = next((entry(i) for i, e in enumerate(entries) if _raises(guard_filter_fn, [e])), "the whole list")
+            mend = (
+                "An entry's value may be a tensor, a module or no value at all: test e.guard_type, e.name or "
+                "isinstance(e.value, ...) before comparing."
+            )
+        raise GuardFilterError(f"{name} raised {clean_error(error)} on {culprit}. {mend}") from error
     if answer is None:
         raise GuardFilterError(f"{name} returned None: return a list with one bool an entry (is a return missing?)")
     if not hasattr(answer, "__len__") or not hasattr(answer, "__getitem__"):
@@ -117,9 +121,9 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
     return list(answer)
 
 
-def _raises(guard_filter_fn, entry):
+def _raises(guard_filter_fn, entries):
     try:
-        guard_filter_fn([entry])
+        guard_filter_fn(entries)
     except Exception:
         return True
     return False
@@ -136,7 +140,7 @@ class Recorder:
         self.limit_hits: list[tuple[int, str, str]] = []  # step, frame, which limit
         self.recompile_log: list[str] = []
         self._entries: dict[str, tuple[GuardEntry, ...]] = {}
-        self._guard_lines: list[str] = []
+        self._guard_text: dict[str, str] = {}
         self._reasons: list[tuple[str, tuple[str, ...]]] = []
         self._seen_metrics = 0
 
@@ -147,8 +151,7 @@ class Recorder:
         except GuardFilterError as error:
             self.filter_error = str(error)  # Dynamo appends to the exception's own text
             raise
-        current = str(torch._guards.CompileContext.current_compile_id())
-        self._entries[current] = tuple(_record(e, keep) for e, keep in zip(entries, answer, strict=True))
+        self._entries[_compile_id()] = tuple(_record(e, keep) for e, keep in zip(entries, answer, strict=True))
         return answer
 
     def start_step(self, number: int) -> None:
@@ -166,7 +169,7 @@ class Recorder:
                 self._add(record)
         self._seen_metrics = len(metrics)
         self._reasons.clear()
-        self._guard_lines.clear()
+        self._guard_text.clear()
 
     def _add(self, record):
         reasons = ()
@@ -174,7 +177,6 @@ class Recorder:
             found = next((i for i, (frame, _) in enumerate(self._reasons) if frame == record.co_name), None)
             if found is not None:
                 reasons = self._reasons.pop(found)[1]
-        log = self._guard_lines.pop(0) if self._guard_lines else ""
         self.compiles.append(
             Compile(
                 id=record.compile_id,
@@ -183,7 +185,7 @@ class Recorder:
                 step=self.step,
                 reasons=reasons,
                 guards=self._entries.pop(record.compile_id, ()),
-                guard_log=log,
+                guard_log=self._guard_text.pop(record.compile_id, ""),
             )
         )
 
@@ -191,33 +193,41 @@ class Recorder:
     def listen(self) -> Iterator[None]:
         """Switch on the ``guards`` and ``recompiles`` logs and the compile records; put all back at the end."""
         with contextlib.ExitStack() as stack:
-            for artifact, receive in (("guards", self._on_guards), ("recompiles", self._on_recompile)):
-                stack.enter_context(_artifact(artifact, receive))
+            stack.enter_context(_artifact("guards", self._on_guards))
+            # with recompiles_verbose on, Dynamo prints there instead (torch._dynamo.guards)
+            verbose = "recompiles_verbose" in torch._logging._internal.log_state.artifact_names
+            stack.enter_context(_artifact("recompiles_verbose" if verbose else "recompiles", self._on_recompile))
             stack.enter_context(_log_filter("torch._dynamo.convert_frame", self._on_dynamo_record))
             stack.enter_context(_more_metrics())
             self._seen_metrics = len(dynamo_utils.get_compilation_metrics())
             yield
 
     def _on_guards(self, message):
-        # one compile prints "GUARDS:", perhaps a Python shape guard function, then its tree; the latency comes last
+        # one compile prints "GUARDS:", perhaps a Python shape guard function, then its tree; the latency comes last.
+        # What comes before "GUARDS:" belongs to the guards that were built only to be shown to the filter.
+        current = _compile_id()
         if message.startswith("GUARDS:"):
-            self._guard_lines.append("")
-        elif not message.startswith("Guard eval latency") and self._guard_lines:
+            self._guard_text[current] = ""
+        elif current in self._guard_text and not message.startswith("Guard eval latency"):
             text = clean(message.strip("\n"))
-            self._guard_lines[-1] = f"{self._guard_lines[-1]}\n{text}".strip("\n")
+            self._guard_text[current] = f"{self._guard_text[current]}\n{text}".strip("\n")
 
     def _on_recompile(self, message):
         text = clean(message)
         self.recompile_log.append(text)
         frame = re.match(r"Recompiling function (\S+)", text)
         if frame:
-            self._reasons.append((frame[1], tuple(_one_space(m[2]) for m in _REASON.finditer(text))))
+            self._reasons.append((frame[1], tuple(_one_space(m[1]) for m in _REASON.finditer(text))))
 
     def _on_dynamo_record(self, record):
         limit = _LIMIT.search(record.getMessage())
         if limit:
             self.limit_hits.append((self.step, limit[3], f"{limit[1]} = {limit[2]}"))
         return not limit  # it is told by the Trace, not on stderr
+
+
+def _compile_id():
+    return str(torch._guards.CompileContext.current_compile_id())
 
 
 def _one_space(reason):

@@ -9,6 +9,7 @@ import dataclasses
 import types
 from collections.abc import Mapping, Set
 
+import numpy
 import torch
 
 from .text import describe
@@ -83,7 +84,8 @@ def snapshot(value: object, copy_tensor=copy_tensor, _seen: dict | None = None) 
     elif isinstance(value, Set):
         copy = frozenset(value)
     elif hasattr(value, "__array__") and hasattr(value, "dtype"):
-        copy = torch.as_tensor(value).clone() if value.dtype.kind in "biufc" else str(value)
+        array = numpy.asarray(value)
+        copy = torch.from_numpy(array.copy()) if array.dtype.kind in "biufc" else array.tolist()
     elif isinstance(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)):
         copy = describe(value)
     else:

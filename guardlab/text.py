@@ -21,6 +21,7 @@ _RULES = [
 # Dynamo prints the tail of a path, cut anywhere, before ":<line> in <function>"; a message
 # about recompiling prints the whole path. The path may hold spaces, never a quote mark.
 _PLACE = re.compile(r"(?P<lead># |\bin |\(|\bat )(?P<path>[^#'\"\n(]*?\.py):(?P<line>\d+)")
+_QUOTED_FILE = re.compile(r'File "([^"\n]+)", line')
 _KERNEL_FILE = re.compile(r"(?:^|[/\\])(?:[a-z]*kernel_\d+[/\\])?\d+\.py$|^<ipython-input")
 
 
@@ -46,6 +47,7 @@ def clean(text: str) -> str:
         to the file's name (``cell`` for a notebook cell), generated counters removed.
     """
     text = _PLACE.sub(lambda m: f"{m['lead']}{file_label(m['path'])}:{m['line']}", text)
+    text = _QUOTED_FILE.sub(lambda m: f'File "{file_label(m[1])}", line', text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

@@ -15,6 +15,8 @@ from guardlab.text import clean, clean_error, describe, file_label
         ("x == 1  # y = x  # mp/a dir/m.py:3 in f", "x == 1  # y = x  # m.py:3 in f"),
         ("# y = x  # mp/ipykernel_77/1234567.py:3 in f", "# y = x  # cell:3 in f"),
         ("Recompiling function f in /home/me/a b/m.py:12", "Recompiling function f in m.py:12"),
+        ('  File "/home/me/a b/m.py", line 9, in f', '  File "m.py", line 9, in f'),
+        ('  File "/tmp/ipykernel_77/1234567.py", line 9, in f', '  File "cell", line 9, in f'),
         ('{"num_threads":8,"x":1}', '{"num_threads":<n>,"x":1}'),
         ("a == 12345.678", "a == 12345.678"),
         ("L['s'] == '12345678901234567'", "L['s'] == '12345678901234567'"),

@@ -167,6 +167,7 @@ def test_backward_is_not_counted():
         (lambda entries: print(end=""), "returned None: return a list"),
         (lambda entries: {True}, "returned a set: return a list"),
         (lambda entries: [e.value == 0 for e in entries], r"Tensor\(bool, \[3\]\).* for entry 0 \(TENSOR_MATCH 'x'\)"),
+        (lambda: [], r"TypeError.* on any list, an empty one too\. A filter takes one argument"),
         (lambda entries: [1 / len(e.name) > 0 for e in entries], r"ZeroDivisionError.* on entry 3 \(AUTOGRAD"),
     ],
 )
@@ -405,6 +406,32 @@ def test_logs_that_the_caller_had_asked_for_still_arrive():
         torch._logging.set_logs()
 
 
+def test_reasons_are_read_when_the_caller_wants_them_verbose():
+    torch._logging.set_logs(recompiles_verbose=True)
+    try:
+        reasons = gl.trace(lambda: scaled, three_modes).steps[2].reasons
+    finally:
+        torch._logging.set_logs()
+    assert any("mode == 'fast'" in reason for reason in reasons)
+
+
+def test_each_compile_has_its_own_guard_log():
+    def broken(x, y, n):
+        z = x + y
+        print(end="")
+        return z * n
+
+    def session(f):
+        yield f(X, X, 2)
+        yield f(X, X, 3)
+
+    logs = [c.guard_log for c in gl.trace(lambda: broken, session).compiled]
+    assert len(logs) == 3
+    assert [log.count("TREE_GUARD_MANAGER") for log in logs] == [1, 1, 1]
+    assert "L['x'] is L['y']" in logs[0]
+    assert not any("L['y']" in log for log in logs[1:])
+
+
 def test_random_numbers_are_the_same_in_every_run_and_the_callers_go_on():
     def dropped(f):
         yield f(torch.ones(100))
@@ -468,5 +495,12 @@ def test_script_jupyter_and_pytest_give_the_same_text(tmp_path, capsys, monkeypa
     texts.append("".join(o.text for o in notebook.cells[0].outputs if o.name == "stdout"))
     assert "EQUALS_MATCH: L['mode'] == 'fast'" in here
     assert len(set(texts)) == 1
-    for forbidden in ("0x", str(tmp_path), "/tmp", "Guard eval latency", str(pathlib.Path(torch.__file__).parent)):
+    for forbidden in (
+        "0x",
+        str(tmp_path),
+        "/tmp",
+        str(pathlib.Path(__file__).parent),
+        "Guard eval latency",
+        str(pathlib.Path(torch.__file__).parent),
+    ):
         assert forbidden not in here
