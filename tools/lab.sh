@@ -8,4 +8,4 @@ unset JUPYTER_TOKEN JUPYTER_CONFIG_PATH
 if ! ls .jupyter/lab/workspaces/*.jupyterlab-workspace >/dev/null 2>&1; then
     .venv/bin/jupyter lab workspaces import .jupyter/start.jupyterlab-workspace.json >/dev/null
 fi
-exec .venv/bin/jupyter lab --port="$1"
+exec .venv/bin/jupyter lab --port="$@"
