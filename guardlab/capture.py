@@ -26,25 +26,31 @@ class GuardFilterError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class GuardEntry:
-    """One guard as a filter saw it (torch._dynamo.types.GuardFilterEntry), in text that outlives the run.
-
-    ``type`` is the entry's ``guard_type``, ``derived`` its ``derived_guard_types`` (the checks that were really
-    installed), ``value`` a short description, empty where ``has_value`` is False; ``where`` is ``file:line in
-    function``; ``kept`` is the filter's decision.
+    """One guard as a filter saw it (torch._dynamo.types.GuardFilterEntry, whose names it keeps), in text that outlives
+    the run: ``value`` is a short description, empty where ``has_value`` is False. Added are ``where`` (``file:line in
+    function``) and ``kept``, the filter's decision.
     """
 
-    type: str
+    guard_type: str
     name: str
     is_global: bool
     value: str
     has_value: bool
-    derived: tuple[str, ...]
+    derived_guard_types: tuple[str, ...]
     kept: bool
     where: str
 
+    @property
+    def type(self) -> str:
+        return self.guard_type
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        return self.derived_guard_types
+
     def __str__(self):
         mark = "keep" if self.kept else "drop"
-        return f"{mark}  {self.type:<28} {self.name:<24} {self.value}".rstrip()
+        return f"{mark}  {self.guard_type:<28} {self.name:<24} {self.value}".rstrip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +105,7 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
             culprit, mend = "any list, an empty one too", "A filter takes one argument, the list of guard entries."
         else:
             culprit = next((entry(i) for i, e in enumerate(entries) if _raises(guard_filter_fn, [e])), "the whole list")
-            mend = (
-                "An entry's value may be a tensor, a module or no value at all: test e.guard_type, e.name or "
-                "isinstance(e.value, ...) before comparing."
-            )
+            mend = _mend(error)
         raise GuardFilterError(f"{name} raised {clean_error(error)} on {culprit}. {mend}") from error
     if answer is None:
         raise GuardFilterError(f"{name} returned None: return a list with one bool an entry (is a return missing?)")
@@ -119,6 +122,17 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
                 "return exactly True or False, for instance bool(...)"
             )
     return list(answer)
+
+
+def _mend(error):
+    if isinstance(error, AttributeError):
+        return "An entry has guard_type, name, value, has_value, derived_guard_types and is_global."
+    if isinstance(error, (NameError, ImportError, SyntaxError)):
+        return "The fault is in the filter's own code."
+    return (
+        "An entry's value may be a tensor, a module or no value at all: test e.guard_type, e.name or "
+        "isinstance(e.value, ...) before comparing."
+    )
 
 
 def _raises(guard_filter_fn, entries):
@@ -138,6 +152,7 @@ class Recorder:
         self.step = 0
         self.compiles: list[Compile] = []
         self.limit_hits: list[tuple[int, str, str]] = []  # step, frame, which limit
+        self.empty: list[tuple[int, str]] = []  # step, frame
         self.recompile_log: list[str] = []
         self._entries: dict[str, tuple[GuardEntry, ...]] = {}
         self._guard_text: dict[str, str] = {}
@@ -162,10 +177,13 @@ class Recorder:
         """Turn the records that Dynamo has added since into compiles."""
         metrics = dynamo_utils.get_compilation_metrics()
         for record in metrics[self._seen_metrics :]:
-            # a forward frame that ended in guarded code: not a failure, not a frame without a tensor operation (Dynamo
-            # gives it no guards and leaves it to eager for good), not the backward graph compiled later
-            guarded = record.has_guarded_code and record.guard_count is not None
-            if guarded and record.is_forward is not False and not record.is_runtime:
+            # a forward frame that ended in guarded code: not a failure, not the backward graph compiled later
+            if not record.has_guarded_code or record.is_forward is False or record.is_runtime:
+                continue
+            # without a tensor operation Dynamo makes no guards and leaves the frame to eager for good
+            if record.guard_count is None:
+                self.empty.append((self.step, record.co_name))
+            else:
                 self._add(record)
         self._seen_metrics = len(metrics)
         self._reasons.clear()
@@ -238,12 +256,12 @@ def _record(entry, keep):
     stack = entry.orig_guard.user_stack
     where = f"{file_label(stack[-1].filename)}:{stack[-1].lineno} in {stack[-1].name}" if stack else ""
     return GuardEntry(
-        type=entry.guard_type,
+        guard_type=entry.guard_type,
         name=clean(entry.name),
         is_global=entry.is_global,
         value=describe(entry.value) if entry.has_value else "",
         has_value=entry.has_value,
-        derived=entry.derived_guard_types,
+        derived_guard_types=entry.derived_guard_types,
         kept=keep,
         where=where,
     )

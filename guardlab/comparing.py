@@ -19,8 +19,9 @@ class Row:
     ``verdict`` is ``helps`` (fewer recompiles than without a filter, parity), ``no effect`` (parity, no fewer
     recompiles), ``unsound`` (an output, or what the run left behind, differs from eager's) or ``fails`` (the run raised
     where eager did not); for the row without a filter, ``reference`` in place of the first two. ``parity`` has one bool
-    a step, ``dropped`` the distinct guard entries that the filter dropped, ``first_difference`` the first step that
-    differs and how (empty when none does), ``note`` what else must be known to read the row. A filter that broke the
+    a step. ``dropped`` has the guard entries that the filter dropped in any compile, each once by frame, type and name, out
+    of ``entries`` in all. ``first_difference`` is the first step that differs and how (empty when none does), ``note``
+    what else must be known to read the row. A filter that broke the
     rules of a filter has no ``trace`` and ``recompiles`` None.
     """
 
@@ -151,11 +152,11 @@ def parity_of(
         One bool a step that both have, and the first difference as a sentence, empty when there is none.
     """
     steps = [_step_difference(e, c, rtol, atol) for e, c in zip(eager.steps, run.steps, strict=False)]
-    first = next((f"step {i} differs: {found}" for i, found in enumerate(steps, 1) if found), "")
+    first = next((f"step {i} {found}" for i, found in enumerate(steps, 1) if found), "")
     if not first and len(run.steps) != len(eager.steps):
         first = f"eager has {len(eager.steps)} steps, compiled {len(run.steps)}"
     if not first and (left := parity.first_difference(eager.state, run.state, rtol, atol)):
-        first = f"left behind after the last step: {left}"
+        first = f"what the run left behind {left}"
     return tuple(found is None for found in steps), first
 
 
@@ -176,7 +177,9 @@ def _judge(name, run, eager, reference, rtol, atol):
     ]
     if reference and first and first == reference.first_difference:
         notes.append("the same without a filter: it is not this filter's doing")
-    unique = {(c.frame, g.type, g.name): g for c in run.compiled for g in c.guards}
+    if reference and not any(not g.kept for c in run.compiled for g in c.guards):
+        notes.append("it drops nothing here")
+    unique = {(c.frame, g.guard_type, g.name): g for c in run.compiled for g in c.guards}
     dropped = tuple(g for g in unique.values() if not g.kept)
     return Row(name, verdict, run.recompiles, dropped, len(unique), equal, first, "; ".join(notes), run)
 
@@ -184,5 +187,5 @@ def _judge(name, run, eager, reference, rtol, atol):
 def _step_difference(eager, compiled, rtol, atol):
     if eager.error or compiled.error:
         a, b = (type(s.error).__name__ if s.error else "no error" for s in (eager, compiled))
-        return None if a == b else parity.Difference("", f"eager {a}, compiled {b}")
+        return None if a == b else parity.Difference("", f"eager {a}, compiled {b}", "error")
     return parity.first_difference(eager.output, compiled.output, rtol, atol)

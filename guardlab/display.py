@@ -69,8 +69,8 @@ def guard_diff(before: Trace, after: Trace, full: bool = False) -> GuardDiff:
         lines.append(("@", f"guards of {compiled.frame}, {compiled.where}: {len(old)} checks before, {len(new)} after"))
         lines += _marked(old, new, full)
         dropped = [g for g in compiled.guards if not g.kept]
-        listed = ", ".join(dict.fromkeys(f"{g.type} {g.name}".rstrip() for g in dropped)) or "none"
-        lines.append((".", f"entries dropped: {listed}"))
+        listed = ", ".join(dict.fromkeys(f"{g.guard_type} {g.name}".rstrip() for g in dropped)) or "none"
+        lines.append((".", f"entries dropped in this compile: {listed}"))
     return GuardDiff(tuple(lines))
 
 

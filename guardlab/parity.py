@@ -19,13 +19,16 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type, torch.dtype, 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Where two values part: ``path`` is a Python expression below the output, ``what`` both values."""
+    """Where two values part: ``path`` is a Python expression below the output, ``what`` both values, ``aspect`` what of
+    them differs when it is not the value itself (``dtype``, ``requires_grad``, ...)."""
 
     path: str
     what: str
+    aspect: str = ""
 
     def __str__(self):
-        return f"{self.path}: {self.what}" if self.path else self.what
+        where = (f" in {self.aspect}" if self.aspect else "") + (f" at {self.path}" if self.path else "")
+        return f"differs{where}: {self.what}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +232,7 @@ def _compare_tensors(a, b, path, tolerance):
         x, y = getattr(a, what), getattr(b, what)
         if x != y:
             x, y = (tuple(x), tuple(y)) if what == "shape" else (x, y)
-            return Difference(path, f"{what} differs: eager {x}, compiled {y}")
+            return Difference(path, f"eager {x}, compiled {y}", what)
     a, b = a.detach(), b.detach()
     if a.layout is not torch.strided:
         a, b = a.to_dense(), b.to_dense()

@@ -36,7 +36,8 @@ class Outcome:
     def html(self) -> str:
         """The outcome for Jupyter."""
         colour = {RIGHT: GREEN, NOT_ATTEMPTED: GREY}.get(self.status, RED)
-        below = getattr(self.detail, "_repr_html_", lambda: "")()
+        plain = f"<pre>{html.escape(str(self.detail))}</pre>" if self.detail is not None else ""
+        below = getattr(self.detail, "_repr_html_", lambda: plain)()
         return f'<div><b style="color:{colour}">{self.status}</b>: {html.escape(self.message)}</div>{below}'
 
     def _ipython_display_(self):
@@ -85,9 +86,10 @@ def predict(case: Case, count: Callable[[Trace], int], what: str) -> Callable[[o
     def judge(answer):
         if type(answer) is not int:
             return Outcome(WRONG, f"the answer is {describe(answer)}; {what} are a whole number (an int)")
-        seen = count(trace(case.make, case.session))
+        run = trace(case.make, case.session)
+        seen = count(run)
         if answer == seen:
-            return Outcome(RIGHT, f"{answer}, as the run of {case.label} shows")
+            return Outcome(RIGHT, f"{answer}, as the run of {case.label} shows", run)
         return Outcome(WRONG, f"{answer} is too {'many' if answer > seen else 'few'}: {case.label} was run and counted")
 
     return judge
@@ -120,7 +122,9 @@ def write_filter(helps: Sequence[Case], stays_sound: Sequence[Case], most_droppe
             rows.append((case, row, result))
         for case, row, result in rows:
             if case in helps and len(row.dropped) > most_dropped:
-                return Outcome(WRONG, f"on {case.label}: {len(row.dropped)} guards dropped, fewer are enough", result)
+                dropped = ", ".join(f"{g.guard_type} {g.name}".rstrip() for g in row.dropped[:5])
+                message = f"on {case.label}: {len(row.dropped)} guards dropped, fewer are enough: {dropped}"
+                return Outcome(WRONG, message + (", ..." if len(row.dropped) > 5 else ""), result)
         return Outcome(RIGHT, f"no recompile left, parity kept on {len(rows)} sessions", rows[0][2])
 
     return judge
@@ -131,7 +135,10 @@ def break_filter(make: Callable, guard_filter_fn: Callable) -> Callable[[object]
 
     def judge(answer):
         if not inspect.isgeneratorfunction(answer):
-            return Outcome(WRONG, f"the answer is {describe(answer)}; a session is a function of f that yields outputs")
+            fault = "it returns: write yield before each f(...)" if callable(answer) else "it is no function"
+            return Outcome(
+                WRONG, f"a session is a function of f that yields outputs, {describe(answer)} is not: {fault}"
+            )
         name = guard_filter_fn.__name__
         result = compare(make, answer, {name: guard_filter_fn})
         row, reference = result[name], result[NO_FILTER]
@@ -139,12 +146,11 @@ def break_filter(make: Callable, guard_filter_fn: Callable) -> Callable[[object]
             return Outcome(RAISED, f"in eager, step {len(result.eager.steps)}: {clean_error(result.eager.error)}")
         if reference.verdict != "reference":
             return Outcome(WRONG, f"even without a filter: {reference.first_difference}", result)
+        if not reference.entries:
+            return Outcome(WRONG, "nothing was compiled: a session calls f, not the function by its own name", result)
         if row.verdict == "unsound":
             return Outcome(RIGHT, f"with {name}, {row.first_difference}", result)
-        steps = len(result.eager.steps)
-        seen = (
-            row.first_difference or f"all {steps} outputs equal eager's, {reference.recompiles} recompiles without it"
-        )
+        seen = row.first_difference or f"every output equals eager's; recompiles without it: {reference.recompiles}"
         return Outcome(WRONG, f"on your session {name} gets '{row.verdict}': {seen}", result)
 
     return judge
@@ -159,22 +165,25 @@ def repair(original: Callable, cases: Sequence[Case]) -> Callable[[object], Outc
     def judge(answer):
         if not callable(answer):
             return Outcome(WRONG, f"the answer is {describe(answer)}; hand in the rewritten function")
+        if hasattr(answer, "_torchdynamo_orig_callable"):
+            return Outcome(WRONG, "hand in the plain function: it is compiled here, and must not leave the compiler")
         for case in cases:
             wanted = run_eager(lambda make=case.make: make(original), case.session)
-            result = compare(lambda make=case.make: make(answer), case.session)
-            row = result[NO_FILTER]
-            if result.eager.error:
-                return Outcome(
-                    RAISED, f"on {case.label}, step {len(result.eager.steps)}: {clean_error(result.eager.error)}"
-                )
-            _, found = parity_of(wanted, result.eager)
+            # fullgraph: leaving the compiled code for eager is no repair
+            result = compare(lambda make=case.make: make(answer), case.session, fullgraph=True)
+            row, eager = result[NO_FILTER], result.eager
+            if eager.error:
+                return Outcome(RAISED, f"on {case.label}, step {len(eager.steps)}: {clean_error(eager.error)}")
+            _, found = parity_of(wanted, eager)
             if found:
                 found = found.replace("eager ", "the original ").replace("compiled ", "yours ")
-                return Outcome(WRONG, f"on {case.label}, not compiled at all, {found}")
+                return Outcome(WRONG, f"on {case.label}, already in eager, {found}")
             if row.verdict != "reference":
                 return Outcome(WRONG, f"on {case.label}: {row.first_difference}", result)
             if row.recompiles:
                 return Outcome(WRONG, f"on {case.label}: recompiles left: {row.recompiles}", result)
+            if not row.entries:
+                return Outcome(WRONG, f"on {case.label}: nothing was compiled, so nothing is repaired", result)
         return Outcome(RIGHT, f"equal to the original on {len(cases)} sessions, no recompile and no filter", result)
 
     return judge

@@ -36,7 +36,7 @@ class Trace:
     ``steps`` has one :class:`Step` a yield. ``compiled`` has one :class:`Compile` for each compile, in order. ``state``
     is what the run left behind in the module or function it ran. ``recompile_log`` is the cleaned text that
     ``TORCH_LOGS=recompiles`` prints, ``limit_hits`` names each (step, frame, limit) from which on Dynamo gave up
-    compiling that frame and ran it in eager.
+    compiling that frame and ran it in eager, ``empty`` each (step, frame) without a tensor operation to compile.
     """
 
     steps: tuple[Step, ...]
@@ -44,6 +44,7 @@ class Trace:
     state: dict = dataclasses.field(default_factory=dict)
     recompile_log: str = ""
     limit_hits: tuple[tuple[int, str, str], ...] = ()
+    empty: tuple[tuple[int, str], ...] = ()
     filtered: bool = False
 
     @property
@@ -83,7 +84,9 @@ class Trace:
             for c in (c for c in self.compiled if c.step == number):
                 lines.append(f"step {number}: {'recompile' if c.is_recompile else 'compile'} of {c.frame}")
                 lines += [f"        because {reason}" for reason in c.reasons]
-            if not step.compiles and not step.error:
+            nothing = [frame for at, frame in self.empty if at == number]
+            lines += [f"step {number}: nothing to compile in {frame}, no tensor operation" for frame in nothing]
+            if not step.compiles and not step.error and not nothing:
                 lines.append(f"step {number}: no compile")
             lines += [
                 f"step {number}: {frame} is past {limit}: it runs in eager from here on"
@@ -155,6 +158,7 @@ def trace(
         state=state,
         recompile_log="\n".join(recorder.recompile_log),
         limit_hits=tuple(recorder.limit_hits),
+        empty=tuple(recorder.empty),
         filtered=guard_filter_fn is not None,
     )
 

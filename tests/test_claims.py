@@ -108,9 +108,9 @@ def test_dict_types():
     def optional(x, cfg):
         return x * 2 if "fast" in cfg else x + 1
 
-    types = {g.type for g in gl.trace(lambda: optional, growing()).guards[0]}
+    types = {g.guard_type for g in gl.trace(lambda: optional, growing()).guards[0]}
     assert "DICT_NOT_CONTAINS" in types
-    assert "CONSTANT_MATCH" in {g.type for g in gl.trace(lambda: looked_up, growing()).guards[0]}
+    assert "CONSTANT_MATCH" in {g.guard_type for g in gl.trace(lambda: looked_up, growing()).guards[0]}
     assert verdict_of("table.dict.types") == "holds in part"
 
 
@@ -128,5 +128,5 @@ def test_example1():
 
 def test_example1_harmless():
     row = gl.compare(lambda: merged, growing(shift=5.0), filter_dict_guards).rows[1]
-    assert (row.verdict, row.first_difference) == ("unsound", "step 2 differs: [0]: eager 7, compiled 2")
+    assert (row.verdict, row.first_difference) == ("unsound", "step 2 differs at [0]: eager 7, compiled 2")
     assert verdict_of("example1.harmless") == "does not hold"

@@ -20,7 +20,7 @@ def test_helps():
     row = gl.compare(lambda: scaled, three_modes, drop_mode)["drop_mode"]
     assert (row.verdict, row.recompiles, row.first_difference) == ("helps", 0, "")
     assert row.parity == (True,) * 4
-    assert [(g.type, g.name) for g in row.dropped] == [("CONSTANT_MATCH", "mode")]
+    assert [(g.guard_type, g.name) for g in row.dropped] == [("CONSTANT_MATCH", "mode")]
 
 
 def test_no_effect():
@@ -32,7 +32,7 @@ def test_unsound_by_value():
     result = gl.compare(lambda: scaled, switched_off, drop_mode)
     row = result["drop_mode"]
     assert (row.verdict, row.recompiles, row.parity) == ("unsound", 0, (True, False))
-    assert row.first_difference == "step 2 differs: [0]: eager 0, compiled 2"
+    assert row.first_difference == "step 2 differs at [0]: eager 0, compiled 2"
     assert result["no filter"].verdict == "reference"
 
 
@@ -40,7 +40,7 @@ def test_unsound_by_value():
 def test_unsound_by_a_lost_gradient(backend):
     row = gl.compare(linear, no_grad_then_grad, drop_global_state, backend=backend)["drop_global_state"]
     assert row.verdict == "unsound"
-    assert row.first_difference == "step 2 differs: requires_grad differs: eager True, compiled False"
+    assert row.first_difference == "step 2 differs in requires_grad: eager True, compiled False"
 
 
 def test_the_eager_backend_hides_the_lost_gradient():
@@ -58,7 +58,7 @@ def test_unsound_by_dtype():
 
     row = gl.compare(linear, session, drop_global_state)["drop_global_state"]
     assert row.verdict == "unsound"
-    assert row.first_difference == "step 2 differs: dtype differs: eager torch.float16, compiled torch.bfloat16"
+    assert row.first_difference == "step 2 differs in dtype: eager torch.float16, compiled torch.bfloat16"
 
 
 def test_unsound_by_what_is_left_behind():
@@ -81,7 +81,7 @@ def test_unsound_by_what_is_left_behind():
     row = gl.compare(Counting, session, drop_calls)["drop_calls"]
     assert row.parity == (True, True, True)
     assert row.verdict == "unsound"
-    assert row.first_difference == "left behind after the last step: calls: eager 3, compiled 1"
+    assert row.first_difference == "what the run left behind differs at calls: eager 3, compiled 1"
 
 
 def test_unsound_by_a_closures_state():
@@ -95,7 +95,7 @@ def test_unsound_by_a_closures_state():
         return counted
 
     row = gl.compare(make, helpers.twice, drop_all)["drop_all"]
-    assert row.first_difference == "left behind after the last step: state['calls']: eager 2, compiled 1"
+    assert row.first_difference == "what the run left behind differs at state['calls']: eager 2, compiled 1"
 
 
 def test_unsound_by_a_gradient_left_behind():
@@ -154,7 +154,7 @@ def test_a_compiled_run_that_misses_eagers_error_is_unsound():
         yield f(X, 2)
 
     row = gl.compare(lambda: guarded, session, lambda es: [e.name != "n" for e in es]).rows[1]
-    assert row.first_difference == "step 2 differs: eager ValueError, compiled no error"
+    assert row.first_difference == "step 2 differs in error: eager ValueError, compiled no error"
     assert row.verdict == "unsound"
 
 
@@ -237,4 +237,4 @@ def test_transformers_model_output_and_its_path():
 
     row = gl.compare(lambda: LlamaForCausalLM(config).eval(), session, gl.filters.filter_dict_guards).rows[1]
     assert row.verdict == "unsound"
-    assert "step 2 differs: [1].logits[0, 0, 0]: eager" in row.first_difference
+    assert "step 2 differs at [1].logits[0, 0, 0]: eager" in row.first_difference

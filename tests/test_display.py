@@ -17,13 +17,13 @@ def test_guard_diff_marks_the_dropped_check(traces):
     assert text.splitlines()[0] == "guards of scaled, helpers.py:8: 6 checks before, 5 after"
     assert "- EQUALS_MATCH: L['mode'] == 'fast'" in text
     assert "  ... 4 kept" in text
-    assert text.endswith("entries dropped: CONSTANT_MATCH mode")
+    assert text.endswith("entries dropped in this compile: CONSTANT_MATCH mode")
 
 
 def test_guard_diff_of_the_same_trace_has_no_mark(traces):
     diff = gl.guard_diff(traces[0], traces[0])
     assert {mark for mark, _ in diff.lines} == {"@", "."}
-    assert "entries dropped: none" in str(diff)
+    assert "entries dropped in this compile: none" in str(diff)
 
 
 def test_guard_diff_in_full_has_every_check_with_its_source(traces):

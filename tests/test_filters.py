@@ -47,7 +47,7 @@ def test_every_type_that_a_trace_records_is_known():
                 x = x * value
             return self.drop(self.norm(x)) * len(rest) + len(more) + hasattr(self, "extra")
 
-    seen = {g.type for gs in gl.trace(Block, lambda f: iter_once(f)).guards for g in gs}
+    seen = {g.guard_type for gs in gl.trace(Block, lambda f: iter_once(f)).guards for g in gs}
     assert len(seen) > 10
     assert seen <= filters.guard_types()
 
@@ -77,7 +77,7 @@ def test_bad_arguments(make, error, message):
 
 
 def dropped(guard_filter_fn, make=lambda: scaled, session=three_modes):
-    return {(g.type, g.name) for g in gl.compare(make, session, {"f": guard_filter_fn})["f"].dropped}
+    return {(g.guard_type, g.name) for g in gl.compare(make, session, {"f": guard_filter_fn})["f"].dropped}
 
 
 def test_what_each_filter_drops():

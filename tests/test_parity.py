@@ -47,29 +47,29 @@ def difference(a, b, **tolerance):
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        (GRID, changed(), "[0, 3]: eager 3, compiled 9"),
-        ((1, {"a": GRID}), (1, {"a": changed()}), "[1]['a'][0, 3]: eager 3, compiled 9"),
-        (Pair(1, GRID), Pair(1, changed()), ".right[0, 3]: eager 3, compiled 9"),
-        (Plain(GRID), Plain(changed()), ".value[0, 3]: eager 3, compiled 9"),
-        (Slotted(1), Slotted(2), ".value: eager 1, compiled 2"),
-        (Point(1, 2), Point(1, 3), ".y: eager 2, compiled 3"),
-        (GRID, GRID.bfloat16(), "dtype differs: eager torch.float32, compiled torch.bfloat16"),
-        (GRID, GRID[:1], "shape differs: eager (2, 4), compiled (1, 4)"),
-        (GRID, GRID.to("meta"), "device differs: eager cpu, compiled meta"),
-        (GRID, GRID.clone().requires_grad_(), "requires_grad differs: eager False, compiled True"),
-        ([GRID], (GRID,), "eager [Tensor(float32, [2, 4])], compiled (Tensor(float32, [2, 4]),)"),
-        ({"a": 1}, {"b": 1}, "['a']: in eager only"),
-        ({}, {"b": 1}, "['b']: in compiled only"),
-        ([1], [1, 2], "eager 1 items, compiled 2"),
-        (None, GRID, "eager None, compiled Tensor(float32, [2, 4])"),
-        (True, 1, "eager True, compiled 1"),
-        (1.0, 1.01, "eager 1, compiled 1.01"),
-        (torch.tensor([1, 2]), torch.tensor([1, 3]), "[1]: eager 2, compiled 3"),
-        (torch.tensor(float("nan")), torch.tensor(0.0), "eager nan, compiled 0"),
-        (1.0, 1.00002, "eager 1, compiled 1.00002"),
-        (numpy.ones(2), numpy.zeros(2), "[0]: eager 1, compiled 0"),
-        ({1, 2}, {1, 3}, "eager frozenset({1, 2}), compiled frozenset({1, 3})"),
-        ("a", "b", "eager 'a', compiled 'b'"),
+        (GRID, changed(), "differs at [0, 3]: eager 3, compiled 9"),
+        ((1, {"a": GRID}), (1, {"a": changed()}), "differs at [1]['a'][0, 3]: eager 3, compiled 9"),
+        (Pair(1, GRID), Pair(1, changed()), "differs at .right[0, 3]: eager 3, compiled 9"),
+        (Plain(GRID), Plain(changed()), "differs at .value[0, 3]: eager 3, compiled 9"),
+        (Slotted(1), Slotted(2), "differs at .value: eager 1, compiled 2"),
+        (Point(1, 2), Point(1, 3), "differs at .y: eager 2, compiled 3"),
+        (GRID, GRID.bfloat16(), "differs in dtype: eager torch.float32, compiled torch.bfloat16"),
+        (GRID, GRID[:1], "differs in shape: eager (2, 4), compiled (1, 4)"),
+        (GRID, GRID.to("meta"), "differs in device: eager cpu, compiled meta"),
+        (GRID, GRID.clone().requires_grad_(), "differs in requires_grad: eager False, compiled True"),
+        ([GRID], (GRID,), "differs: eager [Tensor(float32, [2, 4])], compiled (Tensor(float32, [2, 4]),)"),
+        ({"a": 1}, {"b": 1}, "differs at ['a']: in eager only"),
+        ({}, {"b": 1}, "differs at ['b']: in compiled only"),
+        ([1], [1, 2], "differs: eager 1 items, compiled 2"),
+        (None, GRID, "differs: eager None, compiled Tensor(float32, [2, 4])"),
+        (True, 1, "differs: eager True, compiled 1"),
+        (1.0, 1.01, "differs: eager 1, compiled 1.01"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "differs at [1]: eager 2, compiled 3"),
+        (torch.tensor(float("nan")), torch.tensor(0.0), "differs: eager nan, compiled 0"),
+        (1.0, 1.00002, "differs: eager 1, compiled 1.00002"),
+        (numpy.ones(2), numpy.zeros(2), "differs at [0]: eager 1, compiled 0"),
+        ({1, 2}, {1, 3}, "differs: eager frozenset({1, 2}), compiled frozenset({1, 3})"),
+        ("a", "b", "differs: eager 'a', compiled 'b'"),
     ],
 )
 def test_different(a, b, message):
@@ -95,7 +95,7 @@ def test_equal(a, b):
 
 
 def test_tolerance_by_dtype_and_by_hand():
-    assert difference(GRID, GRID + 1e-3) == "[0, 0]: eager 0, compiled 0.001"
+    assert difference(GRID, GRID + 1e-3) == "differs at [0, 0]: eager 0, compiled 0.001"
     assert difference(GRID, GRID + 1e-3, rtol=0, atol=1e-2) is None
     with pytest.raises(ValueError, match="give both rtol and atol, or neither: got rtol=None, atol=0"):
         difference(GRID, GRID, atol=0)
@@ -143,7 +143,7 @@ def test_state_of_a_module():
     assert not any("hook" in name for name in state)
     before = state_of(model)
     model[1].running_mean.add_(1)
-    assert str(first_difference(before, state_of(model))).startswith("1.running_mean[0]: eager")
+    assert str(first_difference(before, state_of(model))).startswith("differs at 1.running_mean[0]: eager")
 
 
 def test_state_of_a_function():
@@ -156,7 +156,7 @@ def test_state_of_a_function():
     function.tag = "a"
     before = state_of(function)
     function(1)
-    assert str(first_difference(before, state_of(function))) == "kept['calls']: eager 0, compiled 1"
+    assert str(first_difference(before, state_of(function))) == "differs at kept['calls']: eager 0, compiled 1"
     kept["calls"] = 0
     assert "defaults" in str(first_difference(before, state_of(function)))
 

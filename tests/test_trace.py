@@ -43,10 +43,14 @@ def test_entries_are_recorded_with_the_filters_decision():
     assert mode
     assert not any(e.kept for e in mode)
     assert all(e.kept for e in entries if e.name != "mode")
-    assert (mode[0].type, mode[0].derived, mode[0].value) == ("CONSTANT_MATCH", ("EQUALS_MATCH",), "'fast'")
+    assert (mode[0].guard_type, mode[0].derived_guard_types, mode[0].value) == (
+        "CONSTANT_MATCH",
+        ("EQUALS_MATCH",),
+        "'fast'",
+    )
     assert mode[0].where == "helpers.py:9 in scaled"
     assert not mode[0].is_global
-    (tensor,) = (e for e in entries if e.type == "TENSOR_MATCH")
+    (tensor,) = (e for e in entries if e.guard_type == "TENSOR_MATCH")
     assert tensor.value == "Tensor(float32, [3])"
 
 

@@ -5,7 +5,9 @@ import torch
 from ..filters import both, drop_names, drop_types, filter_dict_guards, npu_guard_filter
 from ..tasks import Case, Task, break_filter, predict, repair, write_filter
 
-_x = torch.tensor([1.0, -2.0, 3.0])
+
+def _x():
+    return torch.tensor([1.0, -2.0, 3.0])
 
 
 # 1: predict
@@ -17,10 +19,10 @@ def _weighted(x, cfg):
 
 
 def _four_requests(f):
-    yield f(_x, {"a": 2.0})
-    yield f(_x, {"a": 2.0, "user": 7})
-    yield f(_x, {"a": 2.0, "b": 3.0})
-    yield f(_x, {"a": 2.0, "b": 3.0, "user": 8})
+    yield f(_x(), {"a": 2.0})
+    yield f(_x(), {"a": 2.0, "user": 7})
+    yield f(_x(), {"a": 2.0, "b": 3.0})
+    yield f(_x(), {"a": 2.0, "b": 3.0, "user": 8})
 
 
 # 2: write
@@ -32,24 +34,24 @@ def _served(x, request, limits):
 def _requests_grow(f):
     request = {"scale": 2.0}
     for field in ("user", "trace_id", "region"):
-        yield f(_x, dict(request), {"max": 2.0})
+        yield f(_x(), dict(request), {"max": 2.0})
         request[field] = 1
-    yield f(_x, dict(request), {"max": 2.0})
+    yield f(_x(), dict(request), {"max": 2.0})
 
 
 def _requests_grow_bare(f):
     for i in range(3):
-        yield f(_x, {f"field_{j}": j for j in range(i + 1)}, {"max": 2.0, "min": 0.0})
+        yield f(_x(), {f"field_{j}": j for j in range(i + 1)}, {"max": 2.0, "min": 0.0})
 
 
 def _limits_grow(f):
-    yield f(_x, {"scale": 2.0}, {"max": 2.0})
-    yield f(_x, {"scale": 2.0}, {"max": 2.0, "min": 0.0})
+    yield f(_x(), {"scale": 2.0}, {"max": 2.0})
+    yield f(_x(), {"scale": 2.0}, {"max": 2.0, "min": 0.0})
 
 
 def _scale_changes(f):
     for scale in (2.0, 3.0):
-        yield f(_x, {"scale": scale}, {"max": 2.0})
+        yield f(_x(), {"scale": scale}, {"max": 2.0})
 
 
 # 3: break
@@ -60,32 +62,41 @@ def biased(x, cfg):
 
 
 def _bias_arrives(f):
-    yield f(_x, {"scale": 2.0})
-    yield f(_x, {"scale": 2.0, "bias": 5.0})
+    yield f(_x(), {"scale": 2.0})
+    yield f(_x(), {"scale": 2.0, "bias": 5.0})
 
 
 def _bias_arrives_last(f):
     cfg = {"scale": 2.0}
-    yield f(_x, cfg)
+    yield f(_x(), cfg)
     cfg["user"] = 7
-    yield f(_x, cfg)
+    yield f(_x(), cfg)
     cfg["bias"] = -1.0
-    yield f(_x, cfg)
+    yield f(_x(), cfg)
 
 
 def _user_arrives(f):
-    yield f(_x, {"scale": 2.0})
-    yield f(_x, {"scale": 2.0, "user": 7})
+    yield f(_x(), {"scale": 2.0})
+    yield f(_x(), {"scale": 2.0, "user": 7})
 
 
 def _scale_moves(f):
-    yield f(_x, {"scale": 2.0})
-    yield f(_x, {"scale": 3.0})
+    yield f(_x(), {"scale": 2.0})
+    yield f(_x(), {"scale": 3.0})
 
 
 def _misspelt(f):
-    yield f(_x, {"scale": 2.0})
-    yield f(_x, {"scale": 2.0}, bias=3.0)
+    yield f(_x(), {"scale": 2.0})
+    yield f(_x(), {"scale": 2.0}, bias=3.0)
+
+
+def _returns(f):
+    return f(_x(), {"scale": 2.0})
+
+
+def _calls_by_name(f):
+    yield biased(_x(), {"scale": 2.0})
+    yield biased(_x(), {"scale": 2.0, "bias": 3.0})
 
 
 # 4: repair
@@ -118,21 +129,30 @@ def _still_walks(x, weights):
     return total
 
 
+def _breaks(x, weights):
+    torch._dynamo.graph_break()
+    return weighted_sum(x, weights)
+
+
+def _without_tensors(x, weights):
+    return x
+
+
 def _raises(x, weights):
     return x * weights["w_z"]
 
 
 def _tags_arrive(f):
     weights = {"w_a": 2.0, "w_b": 0.5}
-    yield f(_x, dict(weights))
+    yield f(_x(), dict(weights))
     for tag in ("user", "region"):
         weights[tag] = 1
-        yield f(_x, dict(weights))
+        yield f(_x(), dict(weights))
 
 
 def _tags_differ(f):
     for i in range(4):
-        yield f(_x, {"w_b": -1.0, "w_a": 3.0, **{f"tag_{j}": j for j in range(i)}})
+        yield f(_x(), {"w_b": -1.0, "w_a": 3.0, **{f"tag_{j}": j for j in range(i)}})
 
 
 TASKS = (
@@ -197,7 +217,9 @@ TASKS = (
             (_user_arrives, "'helps'"),
             (_scale_moves, "'no effect'"),
             (_misspelt, "TypeError"),
-            (lambda f: [f(_x, {})], "yields outputs"),
+            (_returns, "it returns: write yield before each f(...)"),
+            (_calls_by_name, "nothing was compiled"),
+            (3, "it is no function"),
         ),
     ),
     Task(
@@ -217,9 +239,13 @@ TASKS = (
         wrong=(
             (weighted_sum, "recompiles left"),
             (_still_walks, "recompiles left"),
-            (_too_few, "not compiled at all"),
+            (_too_few, "already in eager, step 1 differs at [0]: the original"),
             (_raises, "KeyError"),
             ("weights", "hand in the rewritten function"),
+            (torch.compile(_only_two, backend="eager"), "hand in the plain function"),
+            (torch._dynamo.disable(_only_two), "hand in the plain function"),
+            (_breaks, "raised Unsupported"),
+            (_without_tensors, "already in eager"),
         ),
     ),
 )
