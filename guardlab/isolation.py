@@ -41,7 +41,7 @@ def global_state_kept() -> Iterator[None]:
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     kinds = ["cpu"] + ([accelerator.type] if accelerator else [])
     autocast = {k: (torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds}
-    cache = torch.is_autocast_cache_enabled()
+    cache, precision = torch.is_autocast_cache_enabled(), torch.get_float32_matmul_precision()
     with torch.random.fork_rng():
         try:
             yield
@@ -58,6 +58,7 @@ def global_state_kept() -> Iterator[None]:
                 torch.set_autocast_enabled(kind, enabled)
                 torch.set_autocast_dtype(kind, autocast_dtype)
             torch.set_autocast_cache_enabled(cache)
+            torch.set_float32_matmul_precision(precision)
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
 

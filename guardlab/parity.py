@@ -42,6 +42,10 @@ class _Object:
 
 def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """A clone that keeps dtype, shape, device and ``requires_grad``, whatever modes are on."""
+    # A library may take a tensor's memory away and keep the tensor (FSDP between two steps): there is nothing to copy.
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    if plain and not tensor.is_meta and tensor.numel() and not tensor.untyped_storage().nbytes():
+        return torch.empty_like(tensor, device="meta")
     # Outside inference mode a clone of an inference tensor is a normal one; without
     # __torch_function__ a mode that the session has open does not see our copying.
     with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():
@@ -71,7 +75,7 @@ def snapshot(value: object, copy_tensor=copy_tensor, _seen: dict | None = None) 
     if isinstance(value, torch.Tensor):
         copy = copy_tensor(value)
     elif isinstance(value, Mapping) and not dataclasses.is_dataclass(value):  # a ModelOutput is both
-        copy = _Object(type(value).__name__, {}, "[{!r}]")
+        copy = _Object(type(value).__name__, {}, "[{}]")
         seen[id(value)] = (copy, value)
         copy.attributes.update((k, snapshot(v, copy_tensor, seen)) for k, v in value.items())
     elif isinstance(value, torch.nn.Module):
@@ -139,8 +143,9 @@ def state_of(target: object) -> dict:
 
 
 def _is_data(name, value):
-    # torch.compile marks what it wraps: _torchdynamo_orig_callable, ...; through an OptimizedModule also the module
-    if name == "_is_torch_compile" or name.startswith("_torchdynamo"):
+    # torch.compile marks what it wraps: _torchdynamo_orig_callable, ...; through an OptimizedModule also the module.
+    # Libraries keep their own books under two underscores (FSDP's state, with counters of the process).
+    if name == "_is_torch_compile" or name.startswith(("_torchdynamo", "__")):
         return False
     return isinstance(value, torch.nn.Module) or not callable(value)
 
@@ -217,12 +222,15 @@ def _compare(a, b, path, tolerance, seen):
 
 
 def _compare_attributes(a, b, path, tolerance, seen):
+    def below(key):
+        return path + a.form.format(key if a.form != "[{}]" else describe(key))
+
     for holder, other, where in ((a, b, "in eager only"), (b, a, "in compiled only")):
         for key in holder.attributes:
             if key not in other.attributes:
-                return Difference(path + a.form.format(key), where)
+                return Difference(below(key), where)
     for key, value in a.attributes.items():
-        if found := _compare(value, b.attributes[key], path + a.form.format(key), tolerance, seen):
+        if found := _compare(value, b.attributes[key], below(key), tolerance, seen):
             return found
     return None
 

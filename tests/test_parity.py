@@ -68,6 +68,7 @@ def difference(a, b, **tolerance):
         (torch.tensor(float("nan")), torch.tensor(0.0), "differs: eager nan, compiled 0"),
         (1.0, 1.00002, "differs: eager 1, compiled 1.00002"),
         (numpy.ones(2), numpy.zeros(2), "differs at [0]: eager 1, compiled 0"),
+        ({len: 1}, {len: 2}, "differs at [builtin_function_or_method len]: eager 1, compiled 2"),
         ({1, 2}, {1, 3}, "differs: eager frozenset({1, 2}), compiled frozenset({1, 3})"),
         ("a", "b", "differs: eager 'a', compiled 'b'"),
     ],
@@ -129,6 +130,13 @@ def test_a_copy_is_made_under_any_mode():
     leaf = torch.ones(2, requires_grad=True)
     with torch.no_grad():
         assert snapshot(leaf).requires_grad
+
+
+def test_a_tensor_without_its_memory_is_copied_as_one():
+    freed = torch.ones(3)
+    freed.untyped_storage().resize_(0)
+    assert difference(freed, freed) is None
+    assert difference(freed, torch.ones(4)) is not None
 
 
 def test_state_of_a_module():

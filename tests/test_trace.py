@@ -357,6 +357,7 @@ def _process_state():
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
         torch.is_autocast_cache_enabled(),
+        torch.get_float32_matmul_precision(),
         torch._dynamo.eval_frame._stance,
         torch.random.get_rng_state().tolist(),
     )
@@ -370,6 +371,7 @@ def _untidy(f):
     torch.set_autocast_enabled("cpu", True)
     torch.set_autocast_dtype("cpu", torch.float16)
     torch.set_autocast_cache_enabled(False)
+    torch.set_float32_matmul_precision("medium")
     torch.set_num_threads(torch.get_num_threads() + 1)
     torch.compiler.set_stance("force_eager")
     torch.manual_seed(7)
