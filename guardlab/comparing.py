@@ -19,9 +19,9 @@ class Row:
     ``verdict`` is ``helps`` (fewer recompiles than without a filter, parity), ``no effect`` (parity, no fewer
     recompiles), ``unsound`` (an output, or what the run left behind, differs from eager's) or ``fails`` (the run raised
     where eager did not); for the row without a filter, ``reference`` in place of the first two. ``parity`` has one bool
-    a step. ``dropped`` has the guard entries that the filter dropped in any compile, each once by frame, type and name, out
-    of ``entries`` in all. ``first_difference`` is the first step that differs and how (empty when none does), ``note``
-    what else must be known to read the row. A filter that broke the
+    a step. ``dropped`` has the guard entries that the filter dropped in any compile, each once by frame, type and name,
+    out of ``entries`` in all. ``first_difference`` is the first step that differs and how (empty when none does),
+    ``note`` what else must be known to read the row. A filter that broke the
     rules of a filter has no ``trace`` and ``recompiles`` None.
     """
 
