@@ -93,7 +93,7 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
     Raises:
         GuardFilterError: the filter raised, or returned anything but a sequence of exactly one ``bool`` an entry.
     """
-    name = getattr(guard_filter_fn, "__name__", repr(guard_filter_fn))
+    name = getattr(guard_filter_fn, "__name__", None) or describe(guard_filter_fn)
 
     def entry(i):
         return f"entry {i} ({entries[i].guard_type} {entries[i].name!r})"

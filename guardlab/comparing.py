@@ -1,12 +1,12 @@
 """Judges guard filters on a session: how many recompiles go, and whether every output still equals eager's."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import parity
 from .capture import GuardEntry, GuardFilterError
 from .tables import html_table, text_table
-from .text import clean_error
+from .text import clean_error, describe
 from .tracing import BACKEND, Trace, run_eager, trace
 
 NO_FILTER = "no filter"
@@ -131,13 +131,18 @@ def _named(filters):
     if isinstance(filters, Mapping):
         named = dict(filters)
     else:
+        if isinstance(filters, str) or not (callable(filters) or isinstance(filters, Iterable)):
+            raise TypeError(f"filters must be a dict, a list of filters or one filter, got {describe(filters)}")
         given = [filters] if callable(filters) else list(filters)
         named = {}
         for f in given:
-            name = getattr(f, "__name__", repr(f))
+            name = getattr(f, "__name__", None) or describe(f)
             if name in named:
                 raise ValueError(f"two filters are called {name!r}: give a dict from a name to each")
             named[name] = f
+    for name, f in named.items():
+        if not isinstance(name, str) or not callable(f):
+            raise TypeError(f"a filter has a name (a string) and is a function, got {describe(name)}: {describe(f)}")
     if NO_FILTER in named:
         raise ValueError(f"{NO_FILTER!r} is the name of the reference row: give the filter another")
     return named

@@ -132,7 +132,7 @@ def _strings(values, what):
 
 
 def _name(guard_filter_fn):
-    return getattr(guard_filter_fn, "__name__", repr(guard_filter_fn))
+    return getattr(guard_filter_fn, "__name__", type(guard_filter_fn).__name__)
 
 
 def _named(guard_filter_fn, prefix, arguments):

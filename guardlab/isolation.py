@@ -103,8 +103,10 @@ class Outside:
 
     def _read(self):
         found = {name: _fingerprint(value) for name, value in self._reach() if value is not self.owned}
-        if isinstance(self.shared, torch.nn.Module):
-            found.setdefault("the module given as make", _fingerprint(self.shared))
+        holder = getattr(self.shared, "__self__", self.shared)  # a bound method changes the object it belongs to
+        if holder is not None and not isinstance(holder, types.FunctionType):
+            kind = "module" if isinstance(holder, torch.nn.Module) else type(holder).__name__
+            found.setdefault(f"the {kind} given as make", _fingerprint(holder))
         return found
 
     def _reach(self):

@@ -40,6 +40,13 @@ class _Object:
     form: str = ".{}"  # how the reader reaches an attribute
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Member:
+    """One member of a set that holds more than plain values: sets of these are compared member by member."""
+
+    value: object
+
+
 def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """A clone that keeps dtype, shape, device and ``requires_grad``, whatever modes are on."""
     # A library may take a tensor's memory away and keep the tensor (FSDP between two steps): there is nothing to copy.
@@ -89,7 +96,8 @@ def snapshot(value: object, copy_tensor=copy_tensor, _seen: dict | None = None) 
         if names:
             copy = _Object(type(value).__name__, dict(zip(names, items, strict=True)))
     elif isinstance(value, Set):
-        copy = frozenset(value)
+        plain = all(isinstance(v, _PLAIN) for v in value)
+        copy = frozenset(value) if plain else frozenset(_Member(snapshot(v, copy_tensor, seen)) for v in value)
     elif hasattr(value, "__array__") and hasattr(value, "dtype"):
         array = numpy.asarray(value)
         copy = torch.from_numpy(array.copy()) if array.dtype.kind in "biufc" else array.tolist()
@@ -215,10 +223,23 @@ def _compare(a, b, path, tolerance, seen):
             if found := _compare(x, y, f"{path}[{i}]", tolerance, seen):
                 return found
         return None
+    if isinstance(a, frozenset) and any(isinstance(m, _Member) for m in a | b):
+        left = list(b)
+        for member in a:
+            found = next((m for m in left if not _compare_members(member, m, tolerance)), None)
+            if found is None:
+                return Difference(path, f"eager's set has a {describe_snapshot(member)} that compiled's has not")
+            left.remove(found)
+        return Difference(path, f"compiled's set has {len(left)} more members") if left else None
     if isinstance(a, (float, complex)):
         wide = torch.float64 if isinstance(a, float) else torch.complex128
         return _compare_tensors(torch.tensor(a, dtype=wide), torch.tensor(b, dtype=wide), path, tolerance)
     return None if a == b else Difference(path, f"eager {describe(a)}, compiled {describe(b)}")
+
+
+def _compare_members(a, b, tolerance):
+    a, b = (m.value if isinstance(m, _Member) else m for m in (a, b))
+    return _compare(a, b, "", tolerance, set())
 
 
 def _compare_attributes(a, b, path, tolerance, seen):
@@ -270,4 +291,5 @@ def _compare_tensors(a, b, path, tolerance):
 
 def describe_snapshot(value: object) -> str:
     """A snapshot in a few characters, for a table or a message."""
+    value = value.value if isinstance(value, _Member) else value
     return value.type_name if isinstance(value, _Object) else describe(value)

@@ -92,4 +92,5 @@ def describe(value: object) -> str:
 
     Never an address; containers are cut after four items, strings after forty characters.
     """
-    return clean(_short.repr(value))
+    text = _short.repr(value)
+    return text if isinstance(value, int) else clean(text)

@@ -12,7 +12,7 @@ import torch._dynamo
 from . import parity
 from .capture import Compile, GuardEntry, GuardFilterError, Recorder, require_guard_filter_fn
 from .isolation import Outside, global_state_kept, seed
-from .text import clean_error
+from .text import clean_error, describe
 
 BACKEND = "aot_eager"
 _lock = threading.Lock()
@@ -139,7 +139,7 @@ def trace(
     if "mode" in compile_kwargs:
         raise ValueError("torch.compile takes either mode or options, and the filter travels in options: drop mode=")
     if guard_filter_fn is not None and not callable(guard_filter_fn):
-        raise TypeError(f"guard_filter_fn must be a function of the guard entries, got {guard_filter_fn!r}")
+        raise TypeError(f"guard_filter_fn must be a function of the guard entries, got {describe(guard_filter_fn)}")
     if backend == "inductor":
         # inductor draws random numbers its own way; dropout would differ from eager's for no fault of a filter
         options.setdefault("fallback_random", True)
@@ -175,7 +175,7 @@ def run_eager(make: Callable, session: Callable) -> Trace:
 def _run(make, session, wrap, recorder):
     factory = _as_factory(make)
     if not callable(session):
-        raise TypeError(f"session must be a generator function that takes f, got {session!r}")
+        raise TypeError(f"session must be a generator function that takes f, got {describe(session)}")
     if not _lock.acquire(blocking=False):
         raise RuntimeError(
             "trace() and compare() cannot run inside a session, nor twice at once: each resets Dynamo's code caches. "
@@ -241,7 +241,7 @@ def _as_factory(make):
     if isinstance(make, torch.nn.Module):
         return lambda: make
     if not callable(make):
-        raise TypeError(f"make must be a factory, a module or a function, got {make!r}")
+        raise TypeError(f"make must be a factory, a module or a function, got {describe(make)}")
     try:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):  # some builtins have no signature; they are no factories either

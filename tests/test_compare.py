@@ -206,6 +206,14 @@ def test_names_of_filters():
         gl.compare(lambda: scaled, three_modes, [drop_mode, drop_mode])
     with pytest.raises(ValueError, match="'no filter' is the name of the reference row"):
         gl.compare(lambda: scaled, three_modes, {"no filter": drop_mode})
+    with pytest.raises(TypeError, match="filters must be a dict, a list of filters or one filter, got 'drop_mode'"):
+        gl.compare(lambda: scaled, three_modes, "drop_mode")
+    with pytest.raises(TypeError, match="got None"):
+        gl.compare(lambda: scaled, three_modes, None)
+    with pytest.raises(TypeError, match=r"a filter has a name .* got 3: function drop_mode"):
+        gl.compare(lambda: scaled, three_modes, {3: drop_mode})
+    with pytest.raises(TypeError, match=r"a filter has a name .* got 'a': 3"):
+        gl.compare(lambda: scaled, three_modes, {"a": 3})
     with pytest.raises(KeyError, match="no row 'drop'"):
         gl.compare(lambda: scaled, three_modes)["drop"]
 

@@ -70,6 +70,10 @@ def difference(a, b, **tolerance):
         (numpy.ones(2), numpy.zeros(2), "differs at [0]: eager 1, compiled 0"),
         ({len: 1}, {len: 2}, "differs at [builtin_function_or_method len]: eager 1, compiled 2"),
         ({1, 2}, {1, 3}, "differs: eager frozenset({1, 2}), compiled frozenset({1, 3})"),
+        ({GRID}, {changed()}, "differs: eager's set has a Tensor(float32, [2, 4]) that compiled's has not"),
+        ({GRID}, {GRID.clone(), changed()}, "differs: compiled's set has 1 more members"),
+        ({(1, GRID)}, {(2, GRID)}, "differs: eager's set has a (1, Tensor(float32, [2, 4])) that compiled's has not"),
+        (12345678901234, 12345678901235, "differs: eager 12345678901234, compiled 12345678901235"),
         ("a", "b", "differs: eager 'a', compiled 'b'"),
     ],
 )
@@ -89,6 +93,7 @@ def test_different(a, b, message):
         (Pair([1], {"a": GRID}), Pair([1], {"a": GRID.clone()})),
         (GRID.to_sparse(), GRID.to_sparse()),
         (torch.relu, torch.relu),
+        ({GRID, changed()}, {changed(), GRID.clone()}),
     ],
 )
 def test_equal(a, b):

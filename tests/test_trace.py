@@ -237,6 +237,29 @@ def test_a_module_that_changes_itself_is_refused_and_a_factory_accepted():
     assert len(gl.trace(Counting, helpers.twice).steps) == 2
 
 
+def test_a_bound_method_that_changes_its_object_is_refused():
+    class Counting:
+        calls = 0
+
+        def run(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    with pytest.raises(gl.SharedStateError, match=r"the Counting given as make\.calls"):
+        gl.trace(Counting().run, helpers.twice)
+    assert gl.trace(lambda: Counting().run, helpers.twice).recompiles == 1
+
+
+class Unspeakable:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+def test_errors_name_even_what_cannot_be_printed():
+    with pytest.raises(TypeError, match="make must be a factory, a module or a function, got Unspeakable object"):
+        gl.trace(Unspeakable(), helpers.twice)
+
+
 def test_an_input_written_in_place_is_refused():
     shared = torch.ones(3)
 
