@@ -178,7 +178,9 @@ def _judge(name, run, eager, reference, rtol, atol):
     else:
         verdict = "helps" if run.recompiles < reference.recompiles else "no effect"
     notes = [
-        f"{frame} is past {limit} at step {step} and runs in eager from there" for step, frame, limit in run.limit_hits
+        f"{frame} is past {limit} at step {step}"
+        + ("" if run.steps[step - 1].error else " and runs in eager from there")
+        for step, frame, limit in run.limit_hits
     ]
     if reference and first and first == reference.first_difference:
         notes.append("the same without a filter: it is not this filter's doing")

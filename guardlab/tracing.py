@@ -89,7 +89,7 @@ class Trace:
             if not step.compiles and not step.error and not nothing:
                 lines.append(f"step {number}: no compile")
             lines += [
-                f"step {number}: {frame} is past {limit}: it runs in eager from here on"
+                f"step {number}: {frame} is past {limit}" + ("" if step.error else ": it runs in eager from here on")
                 for at, frame, limit in self.limit_hits
                 if at == number
             ]
@@ -143,13 +143,19 @@ def trace(
     if backend == "inductor":
         # inductor draws random numbers its own way; dropout would differ from eager's for no fault of a filter
         options.setdefault("fallback_random", True)
+    run = _traced(make, session, guard_filter_fn, {"backend": backend, "options": options, **compile_kwargs})
+    if guard_filter_fn is None and isinstance(run.error, torch._dynamo.exc.InternalTorchDynamoError):
+        # To be asked for the entries is enough to make Dynamo fail on some inputs (a NumPy array: it builds the guards
+        # twice, torch._guards.Guard.set_export_info). What runs without any filter is then the truth, entries or not.
+        run = _traced(make, session, None, {"backend": backend, "options": options, **compile_kwargs}, observe=False)
+    return run
+
+
+def _traced(make, session, guard_filter_fn, compile_kwargs, observe=True):
     recorder = Recorder(guard_filter_fn)
-    options["guard_filter_fn"] = recorder.filter
-
-    def compiled(target):
-        return torch.compile(target, backend=backend, options=options, **compile_kwargs)
-
-    steps, state = _run(make, session, compiled, recorder)
+    asked = {"guard_filter_fn": recorder.filter} if observe else {}
+    options = compile_kwargs["options"] | asked
+    steps, state = _run(make, session, lambda f: torch.compile(f, **(compile_kwargs | {"options": options})), recorder)
     if recorder.filter_error:
         raise GuardFilterError(recorder.filter_error)
     return Trace(

@@ -246,3 +246,20 @@ def test_transformers_model_output_and_its_path():
     row = gl.compare(lambda: LlamaForCausalLM(config).eval(), session, gl.filters.filter_dict_guards).rows[1]
     assert row.verdict == "unsound"
     assert "step 2 differs at [1].logits[0, 0, 0]: eager" in row.first_difference
+
+
+def test_a_numpy_argument_fails_with_any_filter_and_with_none_it_does_not():
+    import numpy
+
+    def scaled_by_array(x, array):
+        return x * torch.from_numpy(array)
+
+    def session(f):
+        for _ in range(2):
+            yield f(X, numpy.ones(3, dtype=numpy.float32))
+
+    result = gl.compare(lambda: scaled_by_array, session, keep_all)
+    assert result["no filter"].verdict == "reference"
+    assert result["no filter"].trace.compiles == 1
+    assert result["keep_all"].verdict == "fails"
+    assert "InternalTorchDynamoError" in result["keep_all"].first_difference

@@ -1,0 +1,84 @@
+"""The evidence for lesson 04: names and values of guard entries."""
+
+import pytest
+import torch
+from helpers import X
+
+import guardlab as gl
+from guardlab.exercise_specs.by_name import corrected, filter_by_name
+
+
+def session(*values):
+    def calls(f):
+        for y in values:
+            yield f(X.clone(), y)
+
+    return calls
+
+
+ONE = torch.ones(3)
+
+
+def test_filters():
+    row = gl.compare(lambda: corrected, session(None), filter_by_name, fullgraph=True)["filter_by_name"]
+    assert [(g.guard_type, g.name, g.derived_guard_types) for g in row.dropped] == [
+        ("CONSTANT_MATCH", "y", ("NONE_MATCH",))
+    ]
+
+
+@pytest.mark.parametrize(("values", "step"), [((None, ONE), 2), ((ONE, None, ONE), 3)])
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_precise(values, step, backend):
+    row = gl.compare(lambda: corrected, session(*values), filter_by_name, backend=backend)["filter_by_name"]
+    assert row.verdict == "unsound"
+    assert row.first_difference == f"step {step} differs at [0]: eager 2, compiled 1"
+
+
+def test_helps():
+    assert gl.compare(lambda: corrected, session(None, None), filter_by_name)["no filter"].recompiles == 0
+    assert gl.compare(lambda: corrected, session(ONE, ONE), filter_by_name)["no filter"].recompiles == 0
+    assert gl.compare(lambda: corrected, session(None, ONE), filter_by_name)["filter_by_name"].verdict == "unsound"
+    assert gl.compare(lambda: corrected, session(ONE, None), filter_by_name)["filter_by_name"].verdict == "no effect"
+
+
+def test_name():
+    def wrapper(*args, **kwargs):
+        return corrected(*args, **kwargs)
+
+    def by_keyword(f):
+        yield f(X.clone(), y=None)
+
+    def names(make):
+        return {g.name for g in gl.trace(make, by_keyword).guards[0] if g.value == "None"}
+
+    assert names(lambda: corrected) == {"y"}
+    assert names(lambda: wrapper) == {"kwargs['y']"}
+
+
+def test_the_manuals_parity_check_passes_on_a_shared_input_that_is_written_to():
+    compiled = torch.compile(corrected, backend="aot_eager", options={"guard_filter_fn": filter_by_name})
+    shared = X.clone()
+    compiled(shared)
+    eager_out = corrected(shared.clone(), ONE)
+    assert not torch.equal(eager_out, compiled(shared.clone(), ONE)), "with inputs of their own the fault shows"
+
+    def in_place(x):
+        return x.add_(1)
+
+    torch._dynamo.reset()
+    shared = torch.zeros(3)
+    assert torch.equal(in_place(shared), torch.compile(in_place, backend="aot_eager")(shared))
+
+
+def test_fullgraph_past_the_limit_raises():
+    def many(f):
+        for name in "abcdefghi":
+            yield f(X, name)
+
+    def named(x, name):
+        return x * len(name)
+
+    run = gl.trace(lambda: named, many, fullgraph=True)
+    assert isinstance(run.error, torch._dynamo.exc.FailOnRecompileLimitHit)
+    assert "runs in eager" not in str(run)
+    assert "runs in eager" in str(gl.trace(lambda: named, many))
