@@ -42,11 +42,13 @@ def global_state_kept() -> Iterator[None]:
     kinds = ["cpu"] + ([accelerator.type] if accelerator else [])
     autocast = {k: (torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds}
     cache, precision = torch.is_autocast_cache_enabled(), torch.get_float32_matmul_precision()
+    # the stance eager_then_compile remembers the inputs of its first call, and torch._dynamo.reset() leaves them
+    example_inputs, eval_frame._EXAMPLE_INPUTS = getattr(eval_frame, "_EXAMPLE_INPUTS", None), None
     with torch.random.fork_rng():
         try:
             yield
         finally:
-            eval_frame._stance = stance
+            eval_frame._stance, eval_frame._EXAMPLE_INPUTS = stance, example_inputs
             random.setstate(python_state)
             numpy.random.set_state(numpy_state)
             torch.set_grad_enabled(grad)

@@ -12,6 +12,7 @@ _RULES = [
     (re.compile(r"(?<![\w.'\"])\d{13,}(?![\w.'\"])"), "<id>"),
     # counters and hashes that Dynamo puts into the names it generates
     (re.compile(r"__builtins_dict___\d+"), "__builtins_dict__"),
+    (re.compile(r"_\d{13,}_c\d+"), "_<id>_c0"),
     (re.compile(r"(__compiled_fn_\d+)_[0-9a-f]{8}_[0-9a-f_]{27}"), r"\1"),
     (re.compile(r"def ___make_guard_fn\(.*\):"), "def ___make_guard_fn(...):"),
     # what belongs to the machine
@@ -21,6 +22,7 @@ _RULES = [
 # Dynamo prints the tail of a path, cut anywhere, before ":<line> in <function>"; a message
 # about recompiling prints the whole path. The path may hold spaces, never a quote mark.
 _PLACE = re.compile(r"(?P<lead># |\bin |\(|\bat )(?P<path>[^#'\"\n(]*?\.py):(?P<line>\d+)")
+_QUOTED_PATH = re.compile(r"(['\"])/[^'\"\n]*/([^/'\"\n]+\.py)\1")
 _QUOTED_FILE = re.compile(r'File "([^"\n]+)", line')
 _KERNEL_FILE = re.compile(r"(?:^|[/\\])(?:[a-z]*kernel_\d+[/\\])?\d+\.py$|^<ipython-input")
 
@@ -47,6 +49,7 @@ def clean(text: str) -> str:
         to the file's name (``cell`` for a notebook cell), generated counters removed.
     """
     text = _PLACE.sub(lambda m: f"{m['lead']}{file_label(m['path'])}:{m['line']}", text)
+    text = _QUOTED_PATH.sub(lambda m: f"{m[1]}{file_label(m[0][1:-1])}{m[1]}", text)
     text = _QUOTED_FILE.sub(lambda m: f'File "{file_label(m[1])}", line', text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)

@@ -42,6 +42,13 @@ def test_claims_of_a_lesson(capsys):
         gl.claims("1")
 
 
+def test_the_whole_table_is_printed_from_the_data_of_the_lessons(capsys):
+    with capsys.disabled():
+        print(f"\n{gl.claims()}")
+    lines = str(gl.claims()).splitlines()[2:]
+    assert [line.split()[0] for line in lines] == [row["id"] for row in ROWS]
+
+
 def verdict_of(id):
     return next(row["verdict"] for row in ROWS if row["id"] == id)
 

@@ -248,6 +248,16 @@ def test_transformers_model_output_and_its_path():
     assert "step 2 differs at [1].logits[0, 0, 0]: eager" in row.first_difference
 
 
+def test_each_run_under_eager_then_compile_starts_anew():
+    def session(f):
+        with torch.compiler.set_stance("eager_then_compile"):
+            for _ in range(3):
+                yield f(X, "fast")
+
+    result = gl.compare(lambda: scaled, session, {"a": keep_all, "b": keep_all})
+    assert len({row.trace.compiles for row in result.rows}) == 1
+
+
 def test_a_numpy_argument_fails_with_any_filter_and_with_none_it_does_not():
     import numpy
 
