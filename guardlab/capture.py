@@ -40,14 +40,6 @@ class GuardEntry:
     kept: bool
     where: str
 
-    @property
-    def type(self) -> str:
-        return self.guard_type
-
-    @property
-    def derived(self) -> tuple[str, ...]:
-        return self.derived_guard_types
-
     def __str__(self):
         mark = "keep" if self.kept else "drop"
         return f"{mark}  {self.guard_type:<28} {self.name:<24} {self.value}".rstrip()

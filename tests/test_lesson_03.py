@@ -53,7 +53,9 @@ PAST, MASK = {"past": (X + 1, X + 2)}, {"mask": X > 0}
 
 
 def entries(session, function=attend):
-    return [{(g.guard_type, g.name, g.derived) for g in guards} for guards in gl.trace(function, session).guards]
+    return [
+        {(g.guard_type, g.name, g.derived_guard_types) for g in guards} for guards in gl.trace(function, session).guards
+    ]
 
 
 # --- the claims ------------------------------------------------------------------------------------------------------
