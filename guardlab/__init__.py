@@ -8,6 +8,7 @@ from .display import GuardDiff, guard_diff, plot_recompiles, show
 from .exercises import Exercise, exercise, exercises
 from .isolation import SharedStateError
 from .machine import Environment, device, environment
+from .narrowing import Narrowing, Remaining, narrow
 from .tasks import Outcome
 from .tracing import Step, Trace, trace
 
@@ -20,7 +21,9 @@ __all__ = [
     "GuardDiff",
     "GuardEntry",
     "GuardFilterError",
+    "Narrowing",
     "Outcome",
+    "Remaining",
     "Row",
     "SharedStateError",
     "Step",
@@ -33,6 +36,7 @@ __all__ = [
     "exercises",
     "filters",
     "guard_diff",
+    "narrow",
     "plot_recompiles",
     "show",
     "trace",
