@@ -1,17 +1,19 @@
 # make lab    open the course            make test   run every test and every notebook
 # make setup  only create .venv          make store  run notebooks, store their outputs (NOTEBOOKS=path ...)
 # make exercises  write exercises/ anew from solutions/
+# make bench  measure guards and recompiles, write data/benchmarks/ (BENCH="guards requests" for some)
 # make check  form of the notebooks, exercises in step with solutions, lint
 PYTHON ?= python3
 PORT ?= 8888
 NOTEBOOKS ?=
+BENCH ?=
 BIN := .venv/bin
 READY := .venv/ready
 
 export HF_HUB_OFFLINE = 1
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: lab test setup store exercises check
+.PHONY: lab test setup store exercises bench check
 
 lab: $(READY)
 	@tools/lab.sh $(PORT)
@@ -27,6 +29,9 @@ store: $(READY)
 
 exercises: $(READY)
 	$(BIN)/python tools/make_exercises.py
+
+bench: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/bench.py $(BENCH)
 
 check: $(READY)
 	$(BIN)/ruff check .
