@@ -4,7 +4,7 @@ from . import filters
 from .capture import Compile, GuardEntry, GuardFilterError
 from .claims import Claims, claims
 from .comparing import Comparison, Row, compare
-from .display import GuardDiff, guard_diff, plot_recompiles, show
+from .display import GuardDiff, guard_diff, plot_causes, plot_recompiles, show
 from .exercises import Exercise, exercise, exercises
 from .isolation import SharedStateError
 from .machine import Environment, device, environment
@@ -37,6 +37,7 @@ __all__ = [
     "filters",
     "guard_diff",
     "narrow",
+    "plot_causes",
     "plot_recompiles",
     "show",
     "trace",

@@ -9,6 +9,7 @@ import torch
 
 from .capture import GuardEntry
 from .comparing import Comparison, compare, parity_of
+from .reasons import check_of, guard_type_of, named_in
 from .tracing import BACKEND, run_eager, trace
 
 NAME = "narrowed_filter"
@@ -37,7 +38,7 @@ _WHY = (
         "a tensor's dispatch keys changed (autocast, inference mode): no sound filter; warm up as you serve",
     ),
     (
-        r"dtype mismatch|device mismatch|requires_grad mismatch|requires_grad=",
+        r"dtype mismatch|device mismatch|requires_grad mismatch|requires_grad=|^expected type of",
         "a tensor's dtype, device or requires_grad changed: no sound filter; hand in tensors that are alike",
     ),
     (
@@ -255,7 +256,7 @@ class _Search:
 
     def needed(self, cause, dropped, harmful):
         """The fewest further pairs without which this recompile does not happen, None where none will do."""
-        if cause.reasons and all(_shape(reason) for reason in cause.reasons):
+        if cause.reasons and all(_protected(reason) for reason in cause.reasons):
             return None
         before = self.run(dropped)
         candidates = before.candidates - dropped - harmful
@@ -265,7 +266,7 @@ class _Search:
             return run.steps >= cause.step and len(run.at(cause.place)) < len(before.at(cause.place))
 
         hints, reasons = frozenset(), cause.reasons
-        while not (new := _named_in(reasons, candidates)) <= hints:
+        while not (new := _hints(reasons, candidates)) <= hints:
             hints |= new
             if gone(hints):
                 return _smallest(hints, gone)
@@ -291,23 +292,16 @@ def _smallest(items, works):
         size //= 2
 
 
-def _named_in(reasons, candidates):
-    """The candidates that a reason names, for each reason those with the longest name; state guards by their type."""
-    found = set()
-    for reason in reasons:
-        check = re.split(r"\s{2,}#|  # ", reason)[0]
-        matches = {pair for pair in candidates if re.search(rf"(?<![\w.]){re.escape(pair[1] or pair[0])}(?!\w)", check)}
-        longest = max((len(name) for _, name in matches), default=0)
-        found |= {pair for pair in matches if len(pair[1]) == longest}
-    return frozenset(found)
+def _hints(reasons, candidates):
+    return frozenset().union(*(named_in(reason, candidates) for reason in reasons))
 
 
-def _shape(reason):
-    return re.match(r"tensor '", reason) or re.search(_WHY[0][0], re.split(r"  # ", reason)[0])
+def _protected(reason):
+    return guard_type_of(reason, ()) in SHAPE_AND_MEMORY
 
 
 def _why(reasons):
-    text = "\n".join(re.split(r"  # ", reason)[0] for reason in reasons)
+    text = "\n".join(map(check_of, reasons))
     for pattern, why in _WHY:
         if re.search(pattern, text):
             return why
@@ -315,4 +309,4 @@ def _why(reasons):
 
 
 def _first(reasons):
-    return re.split(r"  # ", reasons[0])[0] if reasons else "torch gave no reason"
+    return check_of(reasons[0]) if reasons else "torch gave no reason"
