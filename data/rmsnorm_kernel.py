@@ -1,12 +1,12 @@
 """What one generated NPU kernel computes, in PyTorch: the backward pass of an RMSNorm. Lesson 09 reads it.
 
-The kernel's name is ``mlir_fused__npu_dtype_cast_backward__to_copy_add_div_mul_pow_sum_19``. Its tensors keep their
-numbers: ``a0`` to ``a5`` go in, ``out0`` and ``out1`` come out. ``bf16`` is ``torch.bfloat16``, ``f32`` is
-``torch.float32``.
+The kernel's tensors keep their numbers: ``a0`` to ``a5`` go in, ``out0`` and ``out1`` come out. ``bf16`` is
+``torch.bfloat16``, ``f32`` is ``torch.float32``.
 """
 
 import torch
 
+NAME = "mlir_fused__npu_dtype_cast_backward__to_copy_add_div_mul_pow_sum_19"
 ROWS, HIDDEN = 3643, 3584  # the kernel's own sizes: tokens, width of the model
 ROUNDING_POINTS = ("g", "gw", "xn", "out0", "gx", "out1")
 META = {  # the fields of the kernel's kernel_meta that can be computed from what goes in and comes out
@@ -96,14 +96,14 @@ def autograd(h, w, gradients, f=block):
     return torch.autograd.grad(f(h, w), (w, h), gradients)
 
 
-# what the figure shows: each box's text, what it reads, where it stands
+# what the figure shows: each step's formula, what it reads, where its box stands
 STEPS = {
-    "g": ("bf16(a0 + a1)", ("a0", "a1"), (1, 5)),
-    "gw": ("bf16(g * a2)", ("g", "a2"), (2, 4)),
-    "s": ("sum(gw * a3)", ("gw", "a3"), (3, 3)),
-    "xn": ("bf16(a3 * a4)", ("a3", "a4"), (1, 2)),
-    "out0": ("bf16(g * xn)", ("g", "xn"), (2, 1)),
-    "gx": ("bf16(gw * a4 + (-0.5 * s * a4**3 / hidden) * (2 * a3))", ("gw", "a4", "s", "a3"), (4, 2)),
-    "out1": ("bf16(a5 + gx)", ("a5", "gx"), (5, 1)),
+    "g": ("bf16(a0 + a1)", ("a0", "a1"), (1, 6.5)),
+    "gw": ("bf16(g * a2)", ("g", "a2"), (2, 5.5)),
+    "s": ("sum(gw * a3)", ("gw", "a3"), (3.2, 4.7)),
+    "xn": ("bf16(a3 * a4)", ("a3", "a4"), (1, 2.6)),
+    "out0": ("bf16(g * xn)", ("g", "xn"), (2.2, 1.2)),
+    "gx": ("bf16(gw * a4 + (-0.5 * s * a4**3 / hidden) * (2 * a3))", ("gw", "a4", "s", "a3"), (4, 2.4)),
+    "out1": ("bf16(a5 + gx)", ("a5", "gx"), (5, 0.5)),
 }
-ARGUMENTS = {"a0": (0, 6), "a1": (0, 5), "a2": (0, 4), "a3": (0, 3), "a4": (0, 2), "a5": (0, 1)}
+ARGUMENTS = {"a0": (0, 7), "a1": (0, 6), "a2": (0, 5), "a3": (0, 3.7), "a4": (0, 1.9), "a5": (0, 0.5)}
