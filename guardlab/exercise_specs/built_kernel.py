@@ -383,7 +383,7 @@ TASKS = (
         judge=_buckets,
         hints=(
             "Padding is paid in rows: a bucket for long requests saves more than one for short ones.",
-            "Begin with [5000]. Compute the padding of all lengths with one size more, and keep the size that saves most.",
+            "Begin with [5000]. Compute the padding of all lengths with one size more, and keep what saves most.",
             "Seven times: sizes.append(min(set(lengths), key=lambda n: padding of sizes and n)).",
         ),
         right=(
