@@ -330,6 +330,22 @@ def test_padding_is_harmless_only_where_rows_do_not_meet():
     assert torch.equal(rk.rms_norm(padded(h, 64), w)[:17], rk.rms_norm(h, w))
     assert not torch.allclose(pooled(padded(h, 64), w), pooled(h, w))
 
+    def session(f):
+        yield f(padded(h, 64), w)
+
+    # eager is padded too, so that a comparison of the padded session sees nothing
+    assert gl.compare(lambda: pooled, session).rows[0].verdict == "reference"
+
+
+def test_padded_attention_needs_a_mask():
+    attention = torch.nn.functional.scaled_dot_product_attention
+    rows = torch.randn(17, 8)
+    wanted = attention(rows[None], rows[None], rows[None])
+    more = padded(rows, 64)[None]
+    assert not torch.allclose(attention(more, more, more)[:, :17], wanted)
+    mask = (torch.arange(64) < 17)[None, None]
+    torch.testing.assert_close(attention(more, more, more, attn_mask=mask)[:, :17], wanted)
+
 
 @pytest.mark.parametrize("warm", [True, False])
 def test_warm_up_of_every_bucket(warm):

@@ -129,6 +129,10 @@ def drop_sizes(entries):
     return [entry.guard_type != "TENSOR_MATCH" for entry in entries]
 
 
+def _drop_everything(entries):
+    return [False for _ in entries]
+
+
 def _calls(*each):
     """A session with one call for each (h, w, rows of past)."""
 
@@ -370,6 +374,7 @@ TASKS = (
             ((drop_names("h"), _grows), "your filter, on a past that grows: recompiles left"),
             ((both(_narrow, drop_types("GRAD_MODE")), _grows), "fewer are enough"),
             ((npu_guard_filter, _grows), "recompiles left"),
+            ((_drop_everything, _grows), "differs"),
             ((drop_types("TENSOR_MATCH", "SHAPE_ENV"), _grows), "your filter, on another dtype of h: step 2 differs"),
             ((_narrow, _calls((_h, _w, 2), (_short, _w, 2))), "your session, on your session drop_sizes gets 'helps'"),
             ((_narrow, _grows), "your session, on your session drop_sizes gets 'helps'"),
