@@ -13,6 +13,7 @@ import torch
 import torch._dynamo
 from torch._dynamo import utils as dynamo_utils
 
+from . import filters
 from .text import clean, clean_error, describe, file_label
 
 FIRST_VERSION = "2.8.0"  # read in the sources: torch 2.7.1 nowhere knows the option, 2.8.0 does
@@ -86,6 +87,9 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
         GuardFilterError: the filter raised, or returned anything but a sequence of exactly one ``bool`` an entry.
     """
     name = getattr(guard_filter_fn, "__name__", None) or describe(guard_filter_fn)
+
+    if guard_filter_fn in filters.MAKERS:
+        raise GuardFilterError(f"{name} is no filter, it makes one: give what {name}(...) returns")
 
     def entry(i):
         return f"entry {i} ({entries[i].guard_type} {entries[i].name!r})"
