@@ -37,10 +37,7 @@ class Layer(torch.nn.Module):
         self.scale, self.boost = 2.0, False
 
     def forward(self, x):
-        y = self.norm(x)
-        for drop in self.drops:
-            y = drop(y)
-        y = y * self.scale
+        y = self.drops[1](self.drops[0](self.norm(x))) * self.scale
         return y * 2.0 if self.boost else y
 
 
@@ -126,7 +123,7 @@ class Gate(torch.nn.Module):
         self.scale = 2.0
 
     def forward(self, x):
-        return self.mix(self.act(x) * self.scale)
+        return self.act(x) + self.mix(x) * self.scale
 
 
 def _returns(f):
