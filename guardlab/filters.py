@@ -1,6 +1,6 @@
 """Guard filters: the manual's, by its own names, and small ones to build your own from.
 
-A guard filter takes the list of guard entries of one compile and returns one ``bool`` an entry, True to keep the guard.
+A guard filter takes the list of guard entries of one compile and returns one ``bool`` per entry, True to keep it.
 """
 
 import functools

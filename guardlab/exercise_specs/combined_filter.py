@@ -210,7 +210,7 @@ TASKS = (
             (filter_dict_guards, "recompiles left: 2"),
             (both(drop_names("request"), drop_types("GLOBAL_STATE")), "2 guards dropped, fewer are enough"),
             (lambda entries: [False] * len(entries), "differs"),
-            (lambda entries: [True], "one bool an entry"),
+            (lambda entries: [True], "one bool per entry"),
             (
                 lambda entries: [not (e.guard_type == "TYPE_MATCH" and isinstance(e.value, dict)) for e in entries],
                 "a dict as the cache, that is gone: step 2 differs",

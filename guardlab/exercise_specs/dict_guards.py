@@ -203,7 +203,7 @@ TASKS = (
             (drop_names("limits"), "recompiles left"),
             (both(drop_types("DICT_VERSION"), drop_types("DICT_KEYS")), "recompiles left"),
             (lambda entries: [False] * len(entries), "differs"),
-            (lambda entries: [True], "one bool an entry"),
+            (lambda entries: [True], "one bool per entry"),
             (
                 lambda entries: [e.guard_type != "DICT_KEYS_MATCH" or "max" in e.value for e in entries],
                 "requests with fields of any name: recompiles left: 2",
