@@ -72,7 +72,7 @@ def is_stub(answer: object) -> bool:
     if answer is None or answer is ...:
         return True
     if isinstance(answer, (set, frozenset, list, tuple)):
-        return any(part is ... for part in answer)
+        return any(part is ... or (isinstance(part, str) and part == "...") for part in answer)
     code = getattr(answer, "__code__", None)
     if code is None:
         return False

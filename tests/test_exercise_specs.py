@@ -46,7 +46,7 @@ def test_stub_is_not_an_attempt(id):
     def documented(f):
         """What an exercise starts with."""
 
-    for answer in (None, ..., stub, documented):
+    for answer in (None, ..., stub, documented, {...}, ("...", "...")):
         outcome = exercise(id).check(answer)
         assert outcome.status == "not attempted"
         assert outcome.status in STATUSES
