@@ -123,7 +123,7 @@ class Gate(torch.nn.Module):
         self.scale = 2.0
 
     def forward(self, x):
-        return self.act(x) + self.mix(x) * self.scale
+        return self.mix(x) * self.scale + self.act(x)
 
 
 def _returns(f):
