@@ -2,9 +2,13 @@
 
 import os
 import pathlib
+import runpy
 
 ROOT = pathlib.Path(__file__).parent.resolve()
 CELL_SECONDS = 120
+
+# Before a test or a kernel imports torch: an installed torch_npu that cannot load would fail that import.
+runpy.run_path(str(ROOT / "guardlab" / "preflight.py"))
 
 # One thread for each kernel: with more, two workers on two cores wait for each other most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
