@@ -96,6 +96,18 @@ def _copy_(target, source, non_blocking=False):
     return target
 
 
+def _autocast(op, *args, **kwargs):
+    """The CPU's rule for products of matrices under autocast: inputs of a floating type are cast first."""
+    dtype = torch.get_autocast_dtype("npu")
+
+    def cast(value):
+        casts = isinstance(value, torch.Tensor) and value.device.type == "npu" and value.is_floating_point()
+        return value.to(dtype) if casts else value
+
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)):
+        return op(*pytree.tree_map(cast, args), **pytree.tree_map(cast, kwargs))
+
+
 def register() -> None:
     """Make ``torch.device("npu")`` work in this process, for good. Says so on no stream: see :data:`LABEL`."""
     _setup_privateuseone_for_python_backend("npu", backend_module=_Module())
@@ -105,4 +117,8 @@ def register() -> None:
         aten.impl(name, functools.partial(_view, op), "PrivateUse1")
     aten.impl("copy_", _copy_, "PrivateUse1")
     everything.fallback(_fallback, "PrivateUse1")
+    everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    for name in CAST_TO_LOWER:
+        op = getattr(torch.ops.aten, name).default
+        aten.impl(name, functools.partial(_autocast, op), "AutocastPrivateUse1")
     _kept.extend([aten, everything])
