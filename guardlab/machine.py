@@ -91,6 +91,8 @@ def _why(chosen, npu):
     """The device as the report shows it: with the reason where it is not the one a reader would expect."""
     if _simulated() and chosen.type == "npu":
         return f"{chosen} ({_simulated()})", "nothing here measures an NPU"
+    if _simulated():
+        return f"{chosen} (the npu here is {_simulated()})", ""
     if chosen.type == "cpu" and os.environ.get(VARIABLE, "").strip() == "cpu":
         return f"{chosen} ({VARIABLE} says so)", ""
     if chosen.type == "cpu" and npu != "not installed":

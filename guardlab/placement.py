@@ -8,6 +8,7 @@ a cell that sets torch's default device. Setting that for all would not do: it a
 
 import ast
 import functools
+import pathlib
 
 import torch
 
@@ -88,7 +89,9 @@ def _is_module(name):
 
 
 def install() -> None:
-    """Have the running IPython place every cell from now on; nothing where the device is the CPU.
+    """Have the running IPython place the cells of a lesson; nothing where the device is the CPU.
+
+    An exercise stays on the CPU: its checks compare a learner's answer with sessions of their own, which are there.
 
     Raises:
         RuntimeError: GUARDLAB_DEVICE asks for an NPU and there is none that works.
@@ -96,5 +99,5 @@ def install() -> None:
     from IPython import get_ipython
 
     where = device()
-    if where.type != "cpu":
+    if where.type != "cpu" and pathlib.Path.cwd().name == "notebooks":
         get_ipython().ast_transformers.append(Placement(where.type))

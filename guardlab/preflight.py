@@ -4,7 +4,7 @@
 import fails with it, and a second try in the same process fails for another reason. So this module reads what is
 installed without importing it, and where loading would fail switches the autoload off, for child processes too.
 
-Standard library only. ``python guardlab/preflight.py`` prints the ``export`` line that a shell needs (tools/lab.sh).
+Standard library only. ``python guardlab/preflight.py`` prints the ``export`` lines that a shell needs (tools/lab.sh).
 """
 
 import ast
@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pathlib
+import shlex
 import sys
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"  # torch._is_device_backend_autoload_enabled: "1" or unset is on
@@ -53,7 +54,7 @@ def look() -> Finding:
         return Finding(True, loaded.__version__)
     npu = _version("torch_npu")
     if npu is None:
-        return Finding(False, "not installed", "nothing, unless this is an Ascend machine: then see docs/ascend.md")
+        return Finding(False, "not installed", "needed on an Ascend machine only: see docs/ascend.md")
     return (
         _other_accelerator(npu)
         or _other_release(npu)
@@ -78,6 +79,12 @@ def run() -> Finding:
     if not finding.loads and finding.found != "not installed":
         os.environ[AUTOLOAD] = "0"
     return finding
+
+
+def places_cells(found: Finding) -> bool:
+    """Whether the lessons' cells may be bound for an NPU, so that a kernel must start with tools/on_device.py."""
+    asked = os.environ.get("GUARDLAB_DEVICE", "").strip()
+    return asked == "npu" or (asked in ("", "auto") and found.loads)
 
 
 def advice(finding: Finding) -> str:
@@ -175,3 +182,5 @@ if __name__ == "__main__":
     if not _found.loads and os.environ.get(AUTOLOAD) == "0":
         print(f"export {AUTOLOAD}=0")
         print(advice(_found), file=sys.stderr)
+    if places_cells(_found):
+        print(f"export PYTHONSTARTUP={shlex.quote(str(pathlib.Path(__file__).parents[1] / 'tools' / 'on_device.py'))}")

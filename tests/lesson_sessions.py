@@ -1,7 +1,7 @@
 """Runs the code cells of notebooks in this process and writes down what every trace in them saw, as JSON.
 
-``python tests/lesson_sessions.py OUT.json NOTEBOOK...`` on the CPU, or with GUARDLAB_DEVICE=npu on the simulated npu, where
-the cells are placed as a kernel of ``make test`` places them.
+``python tests/lesson_sessions.py OUT.json NOTEBOOK...`` on the CPU, or with GUARDLAB_DEVICE=npu on the simulated npu,
+where the cells are placed as a kernel of ``make test`` places them.
 """
 
 import ast

@@ -45,10 +45,12 @@ def _moved(tensor, kind):
     return out if out.stride() == tensor.stride() else out.as_strided(tensor.size(), tensor.stride())
 
 
+@torch.compiler.disable
 def _view(op, *args, **kwargs):
     return op.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
 
 
+@torch.compiler.disable
 def _fallback(op, *args, **kwargs):
     """Any other operation: the CPU's, on the same memory."""
     sources = {}
@@ -77,8 +79,19 @@ def _fallback(op, *args, **kwargs):
         for name in outs:
             _replace(sources[id(kwargs[name])][1], kwargs[name])
         return pytree.tree_map(to_npu, tuple(kwargs[name] for name in outs) if len(outs) > 1 else kwargs[outs[0]])
+    _on_one_device(op, args)
     args, kwargs = pytree.tree_map(to_cpu, (args, kwargs))
     return pytree.tree_map(to_npu, op(*args, **kwargs))
+
+
+def _on_one_device(op, args):
+    """A real device takes no tensor of the CPU's beside its own, but for single numbers and indices."""
+    others = {t.device for t in args if isinstance(t, torch.Tensor) and t.dim()}
+    if len(others) > 1 and op.namespace == "aten" and not op.name().startswith("aten::_copy"):
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{' and '.join(sorted(map(str, others), reverse=True))}! (simulated npu)"
+        )
 
 
 def _replace(target, result):
@@ -90,12 +103,14 @@ def _replace(target, result):
         _copy_(target, result)
 
 
+@torch.compiler.disable
 def _copy_(target, source, non_blocking=False):
     on_cpu = [_moved(t, CPU) if t.device.type == "npu" else t for t in (target, source)]
     on_cpu[0].copy_(on_cpu[1])
     return target
 
 
+@torch.compiler.disable
 def _autocast(op, *args, **kwargs):
     """The CPU's rule for products of matrices under autocast: inputs of a floating type are cast first."""
     dtype = torch.get_autocast_dtype("npu")
@@ -116,6 +131,9 @@ def register() -> None:
         op = getattr(torch.ops.aten, name).default
         aten.impl(name, functools.partial(_view, op), "PrivateUse1")
     aten.impl("copy_", _copy_, "PrivateUse1")
+    for op in (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default):
+        # torch.tensor, when Dynamo traces it, asks for memory where no fallback in Python is to be had
+        aten.impl(op.name(), functools.partial(_fallback, op), "PrivateUse1")
     everything.fallback(_fallback, "PrivateUse1")
     everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for name in CAST_TO_LOWER:
