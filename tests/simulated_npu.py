@@ -86,8 +86,9 @@ def _fallback(op, *args, **kwargs):
 
 def _on_one_device(op, args):
     """A real device takes no tensor of the CPU's beside its own, but for single numbers and indices."""
-    others = {t.device for t in args if isinstance(t, torch.Tensor) and t.dim()}
-    if len(others) > 1 and op.namespace == "aten" and not op.name().startswith("aten::_copy"):
+    leaves = [] if "index" in op.name() or op.name().startswith("aten::_copy") else pytree.tree_leaves(args)
+    others = {t.device for t in leaves if isinstance(t, torch.Tensor) and t.dim()}
+    if len(others) > 1:
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
             f"{' and '.join(sorted(map(str, others), reverse=True))}! (simulated npu)"

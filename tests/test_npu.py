@@ -62,11 +62,11 @@ print(gl.device(), gl.environment()["device"], gl.environment()["torch_npu"], to
 linear = torch.nn.Linear(3, 2).npu()
 x = torch.ones(2, 3).to("npu").requires_grad_()
 linear(x).sum().backward()
-print(x.grad.device, linear.weight.grad.tolist(), x[:, 1].untyped_storage().data_ptr() == x.untyped_storage().data_ptr())
+print(x.grad.device, linear.weight.grad.tolist(), x[:, 1].data_ptr() - x.data_ptr())
 with torch.autocast("npu", dtype=torch.bfloat16):
     print(linear(x).dtype)
 try:
-    torch.ones(3) + torch.ones(3, device="npu")
+    torch.ones(3, 3) @ torch.ones(3, 3, device="npu")
 except RuntimeError as error:
     print(error)
 """
@@ -77,7 +77,7 @@ def test_simulated_npu_says_so_and_is_never_chosen_by_auto():
     assert run.stdout.splitlines() == [
         "cpu npu:0 cpu (the npu here is simulated on the CPU)",
         "npu:0 | npu:0 (simulated on the CPU) | simulated on the CPU | simulated on the CPU",
-        "npu:0 [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]] True",
+        "npu:0 [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]] 4",
         "torch.bfloat16",
         "Expected all tensors to be on the same device, but found at least two devices, npu:0 and cpu! (simulated npu)",
     ], run.stderr
