@@ -1,6 +1,5 @@
-"""Runs :mod:`lesson_sessions` in a child process, once a kind of machine; several tests compare what it wrote."""
+"""Runs :mod:`lesson_sessions` and other scripts in child processes with environments of their own."""
 
-import functools
 import json
 import os
 import pathlib
@@ -36,9 +35,6 @@ def sessions(lessons=LESSONS, **environment):
         run = child("tests/lesson_sessions.py", str(out), *notebooks, **environment)
         assert run.returncode == 0, run.stderr
         return json.loads(out.read_text())
-
-
-on_cpu = functools.cache(sessions)
 
 
 def but_for_the_device(found):

@@ -53,6 +53,7 @@ def _view(op, *args, **kwargs):
 @torch.compiler.disable
 def _fallback(op, *args, **kwargs):
     """Any other operation: the CPU's, on the same memory."""
+    _on_one_device(op, args)
     sources = {}
 
     def to_cpu(value):
@@ -79,7 +80,6 @@ def _fallback(op, *args, **kwargs):
         for name in outs:
             _replace(sources[id(kwargs[name])][1], kwargs[name])
         return pytree.tree_map(to_npu, tuple(kwargs[name] for name in outs) if len(outs) > 1 else kwargs[outs[0]])
-    _on_one_device(op, args)
     args, kwargs = pytree.tree_map(to_cpu, (args, kwargs))
     return pytree.tree_map(to_npu, op(*args, **kwargs))
 

@@ -1,36 +1,14 @@
-"""The real torch_npu wheel, without CANN and on a stub of it: what it says, and what it changes of the lessons' guards."""
+"""The real torch_npu wheel, without CANN and on a stub of it: what it says, and what it changes of torch."""
 
-import importlib.util
 import pathlib
 
 import lesson_runs
-import pytest
-import stub_cann
+import real_npu
 
 from guardlab import preflight
 
-FOLDER = lesson_runs.ROOT / ".venv" / "npu"
+wheel, no_device = real_npu.wheel, real_npu.no_device
 OUTPUT = "Warning: ASCEND_HOME_PATH environment variable is not set."  # of torch_npu, on stdout, at its import
-
-
-@pytest.fixture(scope="module")
-def wheel():
-    """The environment variable that adds the wheel, alone in its folder, to a child process."""
-    if not (FOLDER / "torch_npu").exists():
-        pytest.skip("torch_npu's wheel is not in .venv/npu: `make npu-wheel` fetches it where there is one")
-    return {"PYTHONPATH": str(FOLDER)}
-
-
-@pytest.fixture(scope="module")
-def no_device(wheel, tmp_path_factory):
-    """The wheel, and libraries in CANN's place that know no device."""
-    folder = tmp_path_factory.mktemp("cann")
-    torch_lib = pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib"
-    try:
-        stub_cann.build(FOLDER / "torch_npu", torch_lib, folder)
-    except FileNotFoundError as error:
-        pytest.skip(f"CANN's libraries cannot be stubbed here: {error}")
-    return wheel | {"LD_LIBRARY_PATH": str(folder)}
 
 
 REPORT = """
@@ -83,12 +61,6 @@ def test_no_device(no_device):
         f"no NPU to run on: torch_npu 2.13.0, no device. {mend}.",
         "[]",  # all four are names of backends
     ], run.stderr
-
-
-def test_lessons_see_the_same_guards_reasons_and_counts(no_device):
-    with_wheel = lesson_runs.sessions(**no_device)
-    assert any(run["recompile_log"] for run in with_wheel[lesson_runs.LESSONS[0]])
-    assert with_wheel == lesson_runs.on_cpu()
 
 
 def test_logs(no_device):
