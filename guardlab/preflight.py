@@ -139,7 +139,7 @@ def _other_release(npu):
 
 
 def _release(version):
-    return version.split("+")[0].split(".")[:2]
+    return version.split("+")[0].split(".")[:3]  # torch_npu 2.12.0.post3 is made for torch 2.12.0
 
 
 def _broken_path(npu):
