@@ -13,7 +13,7 @@ READY := .venv/ready
 export HF_HUB_OFFLINE = 1
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: lab test setup store exercises bench check
+.PHONY: lab test setup store exercises bench check npu-wheel
 
 lab: $(READY)
 	@tools/lab.sh $(PORT)
@@ -37,6 +37,15 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/check.py
+
+# torch_npu's wheel in a folder of its own, for tests/test_torch_npu.py: it is never on the path of the course
+npu-wheel: .venv/npu/torch_npu
+
+.venv/npu/torch_npu: requirements-npu.txt $(READY)
+	rm -rf .venv/npu
+	$(BIN)/pip install --disable-pip-version-check --no-deps --target .venv/npu \
+	    "$$(sed -n 's/^\(torch_npu==[^ ]*\).*/\1/p' requirements-npu.txt)"
+	@touch $@
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

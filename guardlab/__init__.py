@@ -1,5 +1,6 @@
 """guardlab: count recompiles, compare with eager, decide on a guard filter. Made for ``import guardlab as gl``."""
 
+from . import preflight as preflight  # isort: skip (it must run before anything imports torch)
 from . import filters
 from .capture import Compile, GuardEntry, GuardFilterError
 from .claims import Claims, claims
