@@ -1,0 +1,74 @@
+"""Attributes: whether an object has one, and where it was found."""
+
+import torch
+
+from .scenarios import guard_type, x
+
+HASATTR = guard_type("HASATTR", "hasattr(...) on an object or tensor, an attribute of a tensor")
+
+
+class _Settings:
+    pass
+
+
+@HASATTR.scenario()
+def attribute_that_decides_comes():
+    """The attribute that the code asks for with hasattr, and acts on, comes."""
+
+    def f(x, settings):
+        return x * 2.0 if hasattr(settings, "fast") else x + 1.0
+
+    return f, _attaches("fast")
+
+
+@HASATTR.scenario()
+def attribute_that_is_only_asked_for_comes():
+    """The attribute that the code asks for with hasattr comes, and the answer is the same with it."""
+
+    def f(x, settings):
+        if hasattr(settings, "user"):
+            settings = None
+        return x * 2.0
+
+    return f, _attaches("user")
+
+
+class _Block(torch.nn.Module):
+    scale = 2.0
+
+    def forward(self, x):
+        return x * self.scale
+
+
+GENERIC = guard_type("NOT_PRESENT_IN_GENERIC_DICT", "an attribute or method found on the class, not on the object")
+
+
+@GENERIC.scenario()
+def class_attribute_overridden():
+    """An attribute that the code found on the class is set on the object, to another value."""
+    return _Block, _overrides(3.0)
+
+
+@GENERIC.scenario()
+def class_attribute_overridden_by_its_like():
+    """An attribute that the code found on the class is set on the object, to the same value."""
+    return _Block, _overrides(2.0)
+
+
+def _attaches(name):
+    def session(f):
+        settings = _Settings()
+        yield f(x(), settings)
+        setattr(settings, name, 1)
+        yield f(x(), settings)
+
+    return session
+
+
+def _overrides(scale):
+    def session(f):
+        yield f(x())
+        f.scale = scale
+        yield f(x())
+
+    return session
