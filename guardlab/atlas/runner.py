@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from ..comparing import Row, compare
+from ..comparing import NO_FILTER, Row, judge
 from ..filters import drop_types, guard_types
 from ..machine import environment
+from ..tracing import Trace, run_eager, trace
 from .scenarios import GuardType, Scenario, known_types
 
 BACKENDS = ("eager", "aot_eager")
@@ -31,8 +32,8 @@ class Result:
 
     ``reason`` is the recompile reason that names the flipped state, without the source line that Dynamo adds;
     ``verdicts`` and ``differences`` are by backend, a difference only where there is one. ``note`` is empty where
-    dropping the type removes the recompile under some backend; otherwise it says ``not emitted``, ``no check`` or
-    ``shadowed`` with the types in ``shadowed_by``, each of which watches the same state.
+    dropping the type removes the recompile under some backend; otherwise it says ``not emitted``, ``no check``
+    (Dynamo's guards are the same without it) or ``shadowed``. ``others`` are then the types that watch the state too.
     """
 
     scenario: Scenario
@@ -40,7 +41,7 @@ class Result:
     verdicts: dict[str, str]
     differences: dict[str, str]
     note: str
-    shadowed_by: tuple[str, ...]
+    others: tuple[str, ...]
 
 
 def has_compiler() -> bool:
@@ -49,7 +50,7 @@ def has_compiler() -> bool:
 
 
 def run_scenario(scenario: Scenario) -> Result:
-    """Run one scenario under each backend: without a filter, and with its guard type dropped.
+    """Run one scenario under each backend: without a filter, and with its guard type dropped, as gl.compare does.
 
     Inductor is run where another backend found dropping the type unsound or failing, and where the scenario asks for
     it; without a C++ compiler its verdict is "not run".
@@ -57,14 +58,17 @@ def run_scenario(scenario: Scenario) -> Result:
     Raises:
         RuntimeError: the recompile is the doing of another guard type alone, so that the scenario shows nothing.
     """
-    rows = {backend: _compared(scenario, backend) for backend in BACKENDS}
+    run = _Run(scenario)
+    rows = {backend: run.compared(backend) for backend in BACKENDS}
     if scenario.inductor or any(row.verdict in BAD for _, row in rows.values()):
-        rows["inductor"] = _compared(scenario, "inductor") if has_compiler() else None
+        # how many recompiles there are to remove is Dynamo's doing, for all backends alike: inductor runs once
+        plain = rows["aot_eager"][0]
+        rows["inductor"] = (plain, run.dropped("inductor", plain)) if has_compiler() else None
     ran = {backend: pair for backend, pair in rows.items() if pair}
     gone = [set(_reasons(plain)) - set(_reasons(dropped)) for plain, dropped in ran.values() if _helped(plain, dropped)]
     note, others = "", ()
     if not gone:
-        note, others = _explained(scenario, *ran[BACKENDS[0]])
+        note, others = _explained(run, *ran[BACKENDS[0]])
     every = [reason for plain, _ in ran.values() for reason in _reasons(plain)]
     reason = next((r for r in every if not gone or r in gone[0]), "")
     return Result(
@@ -73,18 +77,37 @@ def run_scenario(scenario: Scenario) -> Result:
         verdicts={b: pair[1].verdict if pair else NOT_RUN for b, pair in rows.items()},
         differences={b: pair[1].first_difference for b, pair in ran.items() if pair[1].first_difference},
         note=note,
-        shadowed_by=others,
+        others=others,
     )
 
 
-def _compared(scenario, backend, *types) -> tuple[Row, Row]:
-    """The row without a filter and the row with these types dropped (the scenario's own when none is named)."""
-    make, session = scenario.build()
-    with torch._dynamo.config.patch(**scenario.config), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about features of torch that a scenario uses on purpose
-        filters = drop_types(*(types or (scenario.guard_type,)))
-        plain, dropped = compare(make, session, filters, backend=backend, **scenario.compile_kwargs).rows
-    return plain, dropped
+class _Run:
+    """The rows that gl.compare would give for a scenario, with what is the same for several made once."""
+
+    def __init__(self, scenario: Scenario):
+        self.scenario = scenario
+        self.eager = self._do(run_eager)
+
+    def _do(self, run: Callable[..., Trace], *arguments, **compile_kwargs):
+        make, session = self.scenario.build()
+        with torch._dynamo.config.patch(**self.scenario.config), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about features of torch that a scenario uses on purpose
+            return run(make, session, *arguments, **compile_kwargs)
+
+    def plain(self, backend: str) -> Row:
+        """The row without a filter."""
+        return judge(NO_FILTER, self._do(trace, None, backend, **self.scenario.compile_kwargs), self.eager, None)
+
+    def dropped(self, backend: str, plain: Row, *types: str) -> Row:
+        """The row with these types dropped; the scenario's own when none is named."""
+        guard_filter_fn = drop_types(*(types or (self.scenario.guard_type,)))
+        run = self._do(trace, guard_filter_fn, backend, **self.scenario.compile_kwargs)
+        return judge(guard_filter_fn.__name__, run, self.eager, plain)
+
+    def compared(self, backend: str) -> tuple[Row, Row]:
+        """Both rows."""
+        plain = self.plain(backend)
+        return plain, self.dropped(backend, plain)
 
 
 def _reasons(row):
@@ -96,26 +119,33 @@ def _helped(plain, dropped):
     return len(_reasons(dropped)) < len(_reasons(plain))
 
 
-def _explained(scenario, plain, dropped):
+def _explained(run, plain, dropped):
     if not dropped.dropped:
         return "not emitted", ()
-    logs = [[c.guard_log for c in row.trace.compiled[:1]] for row in (plain, dropped)]
-    if logs[0] == logs[1]:
-        return "no check", ()
-    return "shadowed", _shadowing(scenario, plain, dropped)
+    no_check = _guard_logs(plain) == _guard_logs(dropped)
+    alone, together = [], []  # the types which remove the recompile by themselves, and with the scenario's own
+    for other in _near(run, plain, dropped) if _reasons(plain) else ():
+        if _helped(plain, run.dropped(BACKENDS[0], plain, other)):
+            alone.append(other)
+        elif not no_check and _helped(plain, run.dropped(BACKENDS[0], plain, run.scenario.guard_type, other)):
+            together.append(other)
+    if no_check:
+        return "no check", tuple(alone)
+    if alone:
+        raise RuntimeError(f"{run.scenario.name} shows nothing of {run.scenario.guard_type}: {alone[0]} recompiles")
+    return "shadowed", tuple(together)
 
 
-def _shadowing(scenario, plain, dropped):
-    """The types that watch the state too: dropped with the scenario's own, the recompile goes; dropped alone, not."""
-    own = [g.name for g in dropped.dropped]
-    entries = [g for g in plain.trace.guards[0] if g.guard_type != scenario.guard_type]
-    found = []
-    for other in dict.fromkeys(g.guard_type for g in entries if any(g.name.startswith(name) for name in own)):
-        if _helped(*_compared(scenario, BACKENDS[0], scenario.guard_type, other)):
-            if _helped(*_compared(scenario, BACKENDS[0], other)):
-                raise RuntimeError(f"{scenario.name} shows nothing of {scenario.guard_type}: it is {other}'s recompile")
-            found.append(other)
-    return tuple(found)
+def _near(run, plain, dropped):
+    """The other types that watch the same name or what lies below it; nameless ones watch the process."""
+    own = {g.name for g in dropped.dropped}
+    below = tuple(name for name in own if name)
+    entries = [g for c in plain.trace.compiled for g in c.guards if g.guard_type != run.scenario.guard_type]
+    return dict.fromkeys(g.guard_type for g in entries if g.name in own or g.name.startswith(below))
+
+
+def _guard_logs(row):
+    return [c.guard_log for c in row.trace.compiled if not c.is_recompile]
 
 
 def run_type(guard_type: GuardType, ready: Callable[[Result], None] = lambda result: None) -> dict:
@@ -149,13 +179,15 @@ def _status(guard_type, results, missing):
         return f"needs {missing[0]}", guard_type.why
     if "" in notes:
         return "checked", ""
-    if "shadowed" in notes:
-        others = dict.fromkeys(other for result in results for other in result.shadowed_by)
-        by = f"{' and '.join(others)} watch{'es' * (len(others) == 1)} the same state" if others else guard_type.why
-        return "shadowed", by
-    if "no check" in notes:
-        return "no check", guard_type.why or "the compiled code's guards are the same without it"
-    return "never emitted", guard_type.why
+    status = next((note for note in ("shadowed", "no check") if note in notes), "never emitted")
+    others = list(dict.fromkeys(other for result in results for other in result.others))
+    if others:
+        return status, f"{' and '.join(others)} watch{'' if len(others) > 1 else 'es'} the same state"
+    if guard_type.why or status == "never emitted":
+        return status, guard_type.why
+    if any(result.reason for result in results):
+        return status, "a check that no filter can drop watches the same state"
+    return status, "nothing recompiles when the state flips"
 
 
 def _as_record(result):
@@ -166,7 +198,7 @@ def _as_record(result):
         "verdicts": result.verdicts,
         "differences": result.differences,
         "note": result.note,
-        "shadowed_by": list(result.shadowed_by),
+        "others": list(result.others),
     }
 
 

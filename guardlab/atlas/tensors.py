@@ -112,7 +112,11 @@ def gradient_goes():
     return _Training, session
 
 
-WEAKREF = guard_type("WEAKREF_ALIVE", "the optimizer, in a compiled optimizer step: it must live on")
+WEAKREF = guard_type(
+    "WEAKREF_ALIVE",
+    "the optimizer, in a compiled optimizer step: it must live on",
+    why="Dynamo drops the code when the object dies, before any guard is asked",
+)
 
 
 @WEAKREF.scenario()
