@@ -1,6 +1,7 @@
 # make lab    open the course            make test   run every test and every notebook
 # make setup  only create .venv          make store  run notebooks, store their outputs (NOTEBOOKS=path ...)
 # make exercises  write exercises/ anew from solutions/
+# make atlas  record the guard atlas of the installed torch, or of another: make atlas PYTHON=path
 # make check  form of the notebooks, exercises in step with solutions, lint
 PYTHON ?= python3
 PORT ?= 8888
@@ -11,7 +12,7 @@ READY := .venv/ready
 export HF_HUB_OFFLINE = 1
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: lab test setup store exercises check
+.PHONY: lab test setup store exercises check atlas
 
 lab: $(READY)
 	@tools/lab.sh $(PORT)
@@ -43,3 +44,8 @@ ifdef TORCH_INDEX
 endif
 	$(BIN)/pip install --disable-pip-version-check -r requirements.txt
 	@touch $@
+
+# any Python will do that has torch 2.8 or newer and numpy
+GIVEN := $(filter command,$(origin PYTHON))
+atlas: $(if $(GIVEN),,$(READY))
+	OMP_NUM_THREADS=1 $(if $(GIVEN),$(PYTHON),$(BIN)/python) tools/atlas.py

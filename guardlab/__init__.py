@@ -1,6 +1,7 @@
 """guardlab: count recompiles, compare with eager, decide on a guard filter. Made for ``import guardlab as gl``."""
 
 from . import filters
+from .atlas import Atlas, AtlasType, AtlasVersions, atlas, atlas_versions
 from .capture import Compile, GuardEntry, GuardFilterError
 from .claims import Claims, claims
 from .comparing import Comparison, Row, compare
@@ -12,6 +13,9 @@ from .tasks import Outcome
 from .tracing import Step, Trace, trace
 
 __all__ = [
+    "Atlas",
+    "AtlasType",
+    "AtlasVersions",
     "Claims",
     "Comparison",
     "Compile",
@@ -25,6 +29,8 @@ __all__ = [
     "SharedStateError",
     "Step",
     "Trace",
+    "atlas",
+    "atlas_versions",
     "claims",
     "compare",
     "device",

@@ -4,7 +4,7 @@ import torch
 
 from .scenarios import guard_type, x
 
-HASATTR = guard_type("HASATTR", "hasattr(...) on an object or tensor, an attribute of a tensor")
+HASATTR = guard_type("HASATTR", "asking an object for an attribute with hasattr")
 
 
 class _Settings:

@@ -6,7 +6,7 @@ import torch
 
 from .scenarios import each, guard_type, x
 
-CONSTANT = guard_type("CONSTANT_MATCH", "a bool, None, string, float or dtype that the code reads")
+CONSTANT = guard_type("CONSTANT_MATCH", "a bool, None, number or string that the code reads")
 
 
 @CONSTANT.scenario()

@@ -4,7 +4,7 @@ import itertools
 
 from .scenarios import each, guard_type
 
-LENGTH = guard_type("SEQUENCE_LENGTH", "a list, tuple, deque or named tuple that the code reads")
+LENGTH = guard_type("SEQUENCE_LENGTH", "a list or tuple that the code reads")
 
 
 @LENGTH.scenario()

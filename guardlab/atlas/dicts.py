@@ -28,8 +28,8 @@ def key_that_overrides():
     return f, _adds("scale", 3.0)
 
 
-CONTAINS = guard_type("DICT_CONTAINS", "looking up one key of a dict, and finding it: in, get, [...]")
-NOT_CONTAINS = guard_type("DICT_NOT_CONTAINS", "looking up one key of a dict, and not finding it")
+CONTAINS = guard_type("DICT_CONTAINS", "asking a dict for a key that it has")
+NOT_CONTAINS = guard_type("DICT_NOT_CONTAINS", "asking a dict for a key that it does not have")
 
 
 @CONTAINS.scenario()

@@ -1,7 +1,6 @@
 """Functions, classes and modules that the code calls, known by their identity."""
 
 import enum
-import math
 import types
 
 import torch
@@ -44,7 +43,7 @@ def function_replaced_by_its_like():
     return f, each(lambda: _twice, lambda: _doubled)
 
 
-BUILTIN = guard_type("BUILTIN_MATCH", "a builtin function or an operator of torch that the code calls")
+BUILTIN = guard_type("BUILTIN_MATCH", "a builtin function that the code calls, of Python or of torch")
 
 
 @BUILTIN.scenario()
@@ -61,10 +60,10 @@ def builtin_replaced():
 def builtin_replaced_by_its_like():
     """A builtin that the code calls is replaced by one that gives the same for these values."""
 
-    def f(x, root):
-        return x * root(4.0, 0.5)
+    def f(x, pick):
+        return x * pick(2.0, 2.0)
 
-    return f, each(lambda: math.pow, lambda: pow)
+    return f, each(lambda: max, lambda: min)
 
 
 FUNCTION = guard_type("FUNCTION_MATCH", "a callable object that was given to torch._dynamo.allow_in_graph")
@@ -196,11 +195,11 @@ NAME = guard_type("NAME_MATCH", "a higher-order operator of torch that is handed
 
 
 @NAME.scenario(needs=older_than(2, 10))
-def operator_replaced():
-    """A higher-order operator that the code was handed is replaced by another."""
+def operator_replaced_by_its_like():
+    """A higher-order operator that the code was handed, and does not call, is replaced by another."""
 
     def f(x, operator):
-        return operator(_twice, x)
+        return x * 2.0 if callable(operator) else x + 1.0
 
     operators = torch.ops.higher_order
     return f, each(lambda: operators.wrap, lambda: operators.tag_activation_checkpoint)

@@ -86,3 +86,14 @@ class _Gated(_Fixed):
 def module_replaced_by_one_in_eval_mode():
     """An inner module is replaced by one in eval mode, and the code asks for the mode."""
     return _Outer, _replaced(lambda: _Gated(2.0), lambda: _Gated(2.0).eval())
+
+
+class _Other(_Fixed):
+    def forward(self, x):
+        return x + 1.0
+
+
+@NN_MODULE.scenario()
+def module_replaced_by_another():
+    """An inner module is replaced by one of a class that computes something else."""
+    return _Outer, _replaced(lambda: _Fixed(2.0), lambda: _Other(2.0))

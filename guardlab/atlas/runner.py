@@ -56,7 +56,8 @@ def run_scenario(scenario: Scenario) -> Result:
     it; without a C++ compiler its verdict is "not run".
 
     Raises:
-        RuntimeError: the recompile is the doing of another guard type alone, so that the scenario shows nothing.
+        RuntimeError: the scenario shows nothing, since the recompile is the doing of another guard type alone, or
+            since the compiled outputs differ from eager's without any filter.
     """
     run = _Run(scenario)
     rows = {backend: run.compared(backend) for backend in BACKENDS}
@@ -96,7 +97,12 @@ class _Run:
 
     def plain(self, backend: str) -> Row:
         """The row without a filter."""
-        return judge(NO_FILTER, self._do(trace, None, backend, **self.scenario.compile_kwargs), self.eager, None)
+        row = judge(NO_FILTER, self._do(trace, None, backend, **self.scenario.compile_kwargs), self.eager, None)
+        if row.verdict in BAD:
+            raise RuntimeError(
+                f"{self.scenario.name} under {backend}, already without a filter: {row.first_difference}"
+            )
+        return row
 
     def dropped(self, backend: str, plain: Row, *types: str) -> Row:
         """The row with these types dropped; the scenario's own when none is named."""
