@@ -42,6 +42,9 @@ class _Scaled(torch.Tensor):
     def __init__(self, inner, scale, label):
         self.inner, self.scale, self.label = inner, scale, label
 
+    def __repr__(self):  # logs print it while it is traced, where the inherited one cannot run
+        return f"_Scaled({self.scale}, {self.label!r})"
+
     def __tensor_flatten__(self):
         return ["inner"], (self.scale, self.label)
 
