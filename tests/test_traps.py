@@ -141,4 +141,5 @@ def test_recompiles_that_no_filter_removes():
     assert without.recompiles == 1
     assert {(row.recompiles, row.verdict) for row in rows} == {(1, "no effect")}
     assert (everything.recompiles, everything.verdict) == (0, "unsound")
+    assert gl.trace(lambda: by_its_size, sizes, dynamic=True).recompiles == 0
     test_backend_match_is_no_entry()  # there a filter drops everything

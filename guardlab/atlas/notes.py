@@ -66,8 +66,8 @@ NOTES = (
     ),
     Note(
         'the "inbuilt" helper and training',
-        "skip_guard_on_inbuilt_nn_modules_unsafe drops the guard on training of Dropout and BatchNorm: they stay as they "
-        "were",
+        "skip_guard_on_inbuilt_nn_modules_unsafe drops the guard on training of Dropout and BatchNorm: they stay as "
+        "they were",
         "compile in the mode that is served, and compile anew after train() or eval()",
         "tests/test_lesson_06.py::test_inbuilt",
     ),
@@ -92,9 +92,9 @@ NOTES = (
     ),
     Note(
         "recompiles that no filter removes",
-        "those of a new size: every documented filter keeps their guards, and dropping them is unsound; those of another "
-        "backend, even if every entry is dropped",
-        "mark the size as dynamic, or pad to a few sizes; make the backend once",
+        "those of a new size: every documented filter keeps their guards, and dropping them is unsound; those of "
+        "another backend, even if every entry is dropped",
+        "dynamic=True; one backend object, made once",
         "tests/test_traps.py::test_recompiles_that_no_filter_removes",
     ),
 )
