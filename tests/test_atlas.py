@@ -150,7 +150,7 @@ def test_a_failure_that_any_filter_meets_is_not_that_of_dropping():
 
         return f, scenarios.each(X.numpy, X.numpy)
 
-    row = runner.run_type(a_type("TENSOR_MATCH", numpy_argument))
+    row = runner.run_type(a_type("MODULE_MATCH", numpy_argument))
     assert row["status"] == "needs a later torch"
     assert row["why"].startswith("any filter fails here: step 1 raised InternalTorchDynamoError")
     assert row["scenarios"][0]["note"] == "any filter fails"
