@@ -1,6 +1,8 @@
 """guardlab: count recompiles, compare with eager, decide on a guard filter. Made for ``import guardlab as gl``."""
 
+from . import preflight as preflight  # isort: skip (it must run before anything imports torch)
 from . import filters
+from .atlas import Atlas, AtlasType, AtlasVersions, atlas, atlas_notes, atlas_versions
 from .capture import Compile, GuardEntry, GuardFilterError
 from .claims import Claims, claims
 from .comparing import Comparison, Row, compare
@@ -13,6 +15,9 @@ from .tasks import Outcome
 from .tracing import Step, Trace, trace
 
 __all__ = [
+    "Atlas",
+    "AtlasType",
+    "AtlasVersions",
     "Claims",
     "Comparison",
     "Compile",
@@ -28,6 +33,9 @@ __all__ = [
     "SharedStateError",
     "Step",
     "Trace",
+    "atlas",
+    "atlas_notes",
+    "atlas_versions",
     "claims",
     "compare",
     "device",

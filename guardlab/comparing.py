@@ -123,7 +123,7 @@ def compare(
         except GuardFilterError as error:
             rows.append(Row(name, "fails", None, (), 0, (), str(error), "", None))
             continue
-        rows.append(_judge(name, run, eager, rows[0] if rows else None, rtol, atol))
+        rows.append(judge(name, run, eager, rows[0] if rows else None, rtol, atol))
     return Comparison(tuple(rows), eager)
 
 
@@ -165,7 +165,11 @@ def parity_of(
     return tuple(found is None for found in steps), first
 
 
-def _judge(name, run, eager, reference, rtol, atol):
+def judge(
+    name: str, run: Trace, eager: Trace, reference: Row | None, rtol: float | None = None, atol: float | None = None
+) -> Row:
+    """The row of one compiled run: ``eager`` is what its outputs must equal, ``reference`` the row of the run without a
+    filter (None for that row itself)."""
     equal, first = parity_of(eager, run, rtol, atol)
     last = len(run.steps)
     failed = run.error is not None and (last > len(eager.steps) or eager.steps[last - 1].error is None)

@@ -13,6 +13,7 @@ _RULES = [
     # counters and hashes that Dynamo puts into the names it generates
     (re.compile(r"__builtins_dict___\d+"), "__builtins_dict__"),
     (re.compile(r"_\d{13,}_c\d+"), "_<id>_c0"),
+    (re.compile(r"(__dtensor_spec)_\d{13,}"), r"\1_<id>"),
     (re.compile(r"(__compiled_fn_\d+)_[0-9a-f]{8}_[0-9a-f_]{27}"), r"\1"),
     (re.compile(r"def ___make_guard_fn\(.*\):"), "def ___make_guard_fn(...):"),
     # what belongs to the machine
