@@ -2,17 +2,19 @@
 # make setup  only create .venv          make store  run notebooks, store their outputs (NOTEBOOKS=path ...)
 # make exercises  write exercises/ anew from solutions/
 # make atlas  record the guard atlas of the installed torch, or of another: make atlas PYTHON=path
+# make bench  measure guards and recompiles, write data/benchmarks/ (BENCH="guards requests" for some)
 # make check  form of the notebooks, exercises in step with solutions, lint
 PYTHON ?= python3
 PORT ?= 8888
 NOTEBOOKS ?=
+BENCH ?=
 BIN := .venv/bin
 READY := .venv/ready
 
 export HF_HUB_OFFLINE = 1
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: lab test setup store exercises check atlas
+.PHONY: lab test setup store exercises atlas bench check
 
 lab: $(READY)
 	@tools/lab.sh $(PORT)
@@ -28,6 +30,9 @@ store: $(READY)
 
 exercises: $(READY)
 	$(BIN)/python tools/make_exercises.py
+
+bench: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/bench.py $(BENCH)
 
 check: $(READY)
 	$(BIN)/ruff check .

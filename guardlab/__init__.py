@@ -5,10 +5,11 @@ from .atlas import Atlas, AtlasType, AtlasVersions, atlas, atlas_versions
 from .capture import Compile, GuardEntry, GuardFilterError
 from .claims import Claims, claims
 from .comparing import Comparison, Row, compare
-from .display import GuardDiff, guard_diff, plot_recompiles, show
+from .display import GuardDiff, guard_diff, plot_causes, plot_recompiles, show
 from .exercises import Exercise, exercise, exercises
 from .isolation import SharedStateError
 from .machine import Environment, device, environment
+from .narrowing import Narrowing, Remaining, narrow
 from .tasks import Outcome
 from .tracing import Step, Trace, trace
 
@@ -24,7 +25,9 @@ __all__ = [
     "GuardDiff",
     "GuardEntry",
     "GuardFilterError",
+    "Narrowing",
     "Outcome",
+    "Remaining",
     "Row",
     "SharedStateError",
     "Step",
@@ -39,6 +42,8 @@ __all__ = [
     "exercises",
     "filters",
     "guard_diff",
+    "narrow",
+    "plot_causes",
     "plot_recompiles",
     "show",
     "trace",

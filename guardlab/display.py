@@ -7,7 +7,8 @@ import html
 import io
 import re
 
-from .comparing import Comparison
+from .comparing import NO_FILTER, Comparison
+from .reasons import UNKNOWN, guard_type_of
 from .tables import GREEN, GREY, RED, show_rich
 from .tracing import Trace
 
@@ -159,6 +160,56 @@ def plot_recompiles(comparison: Comparison, title: str = "Recompiles on this ses
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def plot_causes(comparison: Comparison, name: str = NO_FILTER):
+    """Draw which guard failed at which step: one line of marks a guard type, a mark a recompile.
+
+    Args:
+        comparison: what :func:`guardlab.compare` returned.
+        name: the row to draw; the one without a filter unless said otherwise.
+
+    Returns:
+        The matplotlib ``Figure``, its title with the row's verdict. First compiles have a line of their own. Of several
+        reasons the newest code's counts, which torch names first. The type is read from the reason's text.
+
+    Raises:
+        TypeError: the argument is not a Comparison.
+        KeyError: there is no such row.
+        ValueError: the row has no run, since its filter broke the rules.
+    """
+    row = _row(comparison, name, "plot_causes")
+    marks = {"first compile": [c.step for c in row.trace.compiled if not c.is_recompile]}
+    seen = {}
+    for compiled in row.trace.compiled:
+        earlier = seen.setdefault((compiled.frame, compiled.where), set())
+        if compiled.is_recompile:
+            cause = guard_type_of(compiled.reasons[0], earlier) if compiled.reasons else UNKNOWN
+            marks.setdefault(cause, []).append(compiled.step)
+        earlier |= {(g.guard_type, g.name) for g in compiled.guards}
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 1.2 + 0.35 * len(marks)), layout="constrained")
+    axes = figure.subplots()
+    for height, (cause, steps) in enumerate(marks.items()):
+        axes.plot(steps, [height] * len(steps), linestyle="none", marker="s" if height else "o", label=cause)
+    steps = len(row.trace.steps)
+    equal = f"{sum(row.parity)} of {steps} steps equal to eager"
+    axes.set(title=f"{name}: {row.verdict}, {equal}", xlabel="step of the session", ylabel="what failed")
+    axes.set(xlim=(0.5, steps + 0.5), ylim=(len(marks) - 0.5, -0.5), xticks=range(1, steps + 1))
+    axes.set_yticks(range(len(marks)), list(marks))
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _row(comparison, name, caller):
+    if not isinstance(comparison, Comparison):
+        raise TypeError(f"{caller} draws a Comparison, got a {type(comparison).__name__}: use compare(...)")
+    row = comparison[name]
+    if row.trace is None:
+        raise ValueError(f"{name!r} has no run to draw: {row.first_difference}")
+    return row
 
 
 def show(figure) -> None:
