@@ -1,7 +1,7 @@
 # make lab    open the course            make test   run every test and every notebook
 # make setup  only create .venv          make store  run notebooks, store their outputs (NOTEBOOKS=path ...)
 # make exercises  write exercises/ anew from solutions/
-# make atlas  record the guard atlas of the installed torch, or of another: make atlas PYTHON=path
+# make atlas  record the guard atlas and write CHEATSHEET.md; of another torch: make atlas PYTHON=path
 # make bench  measure guards and recompiles, write data/benchmarks/ (BENCH="guards requests" for some)
 # make check  form of the notebooks, exercises in step with solutions, lint
 PYTHON ?= python3
@@ -54,3 +54,4 @@ endif
 GIVEN := $(filter command,$(origin PYTHON))
 atlas: $(if $(GIVEN),,$(READY))
 	OMP_NUM_THREADS=1 $(if $(GIVEN),$(PYTHON),$(BIN)/python) tools/atlas.py
+	$(if $(GIVEN),,$(BIN)/python tools/cheatsheet.py)

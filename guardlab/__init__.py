@@ -1,7 +1,7 @@
 """guardlab: count recompiles, compare with eager, decide on a guard filter. Made for ``import guardlab as gl``."""
 
 from . import filters
-from .atlas import Atlas, AtlasType, AtlasVersions, atlas, atlas_versions
+from .atlas import Atlas, AtlasType, AtlasVersions, atlas, atlas_notes, atlas_versions
 from .capture import Compile, GuardEntry, GuardFilterError
 from .claims import Claims, claims
 from .comparing import Comparison, Row, compare
@@ -33,6 +33,7 @@ __all__ = [
     "Step",
     "Trace",
     "atlas",
+    "atlas_notes",
     "atlas_versions",
     "claims",
     "compare",
