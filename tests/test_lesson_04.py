@@ -47,6 +47,7 @@ def test_helps():
 
 def test_name():
     assert verdict_of("interface.name") == "holds in part"
+
     def wrapper(*args, **kwargs):
         return corrected(*args, **kwargs)
 
