@@ -20,6 +20,7 @@ from guardlab.text import clean, clean_error, describe, file_label
         ("function: 'f', filename: '/home/me/a b/m.py'", "function: 'f', filename: 'm.py'"),
         ("filename: '/tmp/ipykernel_77/1234567.py', x", "filename: 'cell', x"),
         ("G['_139961474460272_c0']", "G['_<id>_c0']"),
+        ("__dtensor_spec_140600621464160", "__dtensor_spec_<id>"),
         ('{"num_threads":8,"x":1}', '{"num_threads":<n>,"x":1}'),
         ("a == 12345.678", "a == 12345.678"),
         ("L['s'] == '12345678901234567'", "L['s'] == '12345678901234567'"),

@@ -55,6 +55,28 @@ def class_attribute_overridden_by_its_like():
     return _Block, _overrides(2.0)
 
 
+class _Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = _Block()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@GENERIC.scenario()
+def forward_patched():
+    """The forward of an inner module is replaced on the object itself."""
+
+    def session(f):
+        yield f(x())
+        f.inner.forward = lambda x: x + 1.0
+        yield f(x())
+        del f.inner.forward
+
+    return _Outer, session
+
+
 def _attaches(name):
     def session(f):
         settings = _Settings()

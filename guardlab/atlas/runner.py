@@ -21,6 +21,7 @@ from .scenarios import GuardType, Scenario, known_types
 BACKENDS = ("eager", "aot_eager")
 BAD = ("unsound", "fails")
 NOT_RUN = "not run"
+ANY_FILTER = "any filter fails"
 
 _REASON = re.compile(r"^\s*- \d+/\d+\S*: (.*)$", re.M)
 _SOURCE_COMMENT = re.compile(r"\s+#\s.*$")
@@ -33,7 +34,8 @@ class Result:
     ``reason`` is the recompile reason that names the flipped state, without the source line that Dynamo adds;
     ``verdicts`` and ``differences`` are by backend, a difference only where there is one. ``note`` is empty where
     dropping the type removes the recompile under some backend; otherwise it says ``not emitted``, ``no check``
-    (Dynamo's guards are the same without it) or ``shadowed``. ``others`` are then the types that watch the state too.
+    (Dynamo's guards are the same without it) or ``shadowed``, and ``others`` are the types that watch the state too; or
+    ``any filter fails``, even one that keeps every guard.
     """
 
     scenario: Scenario
@@ -68,7 +70,9 @@ def run_scenario(scenario: Scenario) -> Result:
     ran = {backend: pair for backend, pair in rows.items() if pair}
     gone = [set(_reasons(plain)) - set(_reasons(dropped)) for plain, dropped in ran.values() if _helped(plain, dropped)]
     note, others = "", ()
-    if not gone:
+    if run.fails_with_any_filter(rows[BACKENDS[0]][1]):
+        note = ANY_FILTER
+    elif not gone:
         note, others = _explained(run, *ran[BACKENDS[0]])
     every = [reason for plain, _ in ran.values() for reason in _reasons(plain)]
     reason = next((r for r in every if not gone or r in gone[0]), "")
@@ -109,6 +113,13 @@ class _Run:
         guard_filter_fn = drop_types(*(types or (self.scenario.guard_type,)))
         run = self._do(trace, guard_filter_fn, backend, **self.scenario.compile_kwargs)
         return judge(guard_filter_fn.__name__, run, self.eager, plain)
+
+    def fails_with_any_filter(self, dropped: Row) -> bool:
+        """Whether the row's failure is not of dropping: to be asked for the entries is then enough (torch 2.8)."""
+        if dropped.verdict != "fails":
+            return False
+        keep_all = self._do(trace, lambda entries: [True] * len(entries), BACKENDS[0], **self.scenario.compile_kwargs)
+        return judge("keep all", keep_all, self.eager, None).first_difference == dropped.first_difference
 
     def compared(self, backend: str) -> tuple[Row, Row]:
         """Both rows."""
@@ -185,6 +196,8 @@ def _status(guard_type, results, missing):
         return f"needs {missing[0]}", guard_type.why
     if "" in notes:
         return "checked", ""
+    if ANY_FILTER in notes:
+        return "needs a later torch", f"{ANY_FILTER} here: {next(iter(results[0].differences.values()))}"
     status = next((note for note in ("shadowed", "no check") if note in notes), "never emitted")
     others = list(dict.fromkeys(other for result in results for other in result.others))
     if others:
