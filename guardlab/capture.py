@@ -13,6 +13,7 @@ import torch
 import torch._dynamo
 from torch._dynamo import utils as dynamo_utils
 
+from . import filters
 from .text import clean, clean_error, describe, file_label
 
 FIRST_VERSION = "2.8.0"  # read in the sources: torch 2.7.1 nowhere knows the option, 2.8.0 does
@@ -83,9 +84,12 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
     """Call a filter and insist on what torch insists on, with an error that can be acted on.
 
     Raises:
-        GuardFilterError: the filter raised, or returned anything but a sequence of exactly one ``bool`` an entry.
+        GuardFilterError: the filter raised, or returned anything but a sequence of exactly one ``bool`` per entry.
     """
     name = getattr(guard_filter_fn, "__name__", None) or describe(guard_filter_fn)
+
+    if guard_filter_fn in filters.MAKERS:
+        raise GuardFilterError(f"{name} is no filter, it makes one: give what {name}(...) returns")
 
     def entry(i):
         return f"entry {i} ({entries[i].guard_type} {entries[i].name!r})"
@@ -100,12 +104,12 @@ def checked_answer(guard_filter_fn: Callable, entries: Sequence) -> list[bool]:
             mend = _mend(error)
         raise GuardFilterError(f"{name} raised {clean_error(error)} on {culprit}. {mend}") from error
     if answer is None:
-        raise GuardFilterError(f"{name} returned None: return a list with one bool an entry (is a return missing?)")
+        raise GuardFilterError(f"{name} returned None: return a list with one bool per entry (is a return missing?)")
     if not hasattr(answer, "__len__") or not hasattr(answer, "__getitem__"):
         raise GuardFilterError(f"{name} returned a {type(answer).__name__}: return a list, for instance list(...)")
     if len(answer) != len(entries):
         raise GuardFilterError(
-            f"{name} returned {len(answer)} values for {len(entries)} entries: return one bool an entry, in their order"
+            f"{name} returned {len(answer)} values for {len(entries)} entries: return one bool per entry, in order"
         )
     for i, keep in enumerate(answer):
         if type(keep) is not bool:

@@ -19,7 +19,7 @@ class Row:
     ``verdict`` is ``helps`` (fewer recompiles than without a filter, parity), ``no effect`` (parity, no fewer
     recompiles), ``unsound`` (an output, or what the run left behind, differs from eager's) or ``fails`` (the run raised
     where eager did not); for the row without a filter, ``reference`` in place of the first two. ``parity`` has one bool
-    a step. ``dropped`` has the guard entries that the filter dropped in any compile, each once by frame, type and name,
+    per step. ``dropped`` has the entries that the filter dropped in any compile, each once by frame, type and name,
     out of ``entries`` in all. ``first_difference`` is the first step that differs and how (empty when none does),
     ``note`` what else must be known to read the row. A filter that broke the
     rules of a filter has no ``trace`` and ``recompiles`` None.
@@ -38,7 +38,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One :class:`Row` a filter on one session; shown as a table. ``eager`` is the reference run."""
+    """One :class:`Row` per filter on one session; shown as a table. ``eager`` is the reference run."""
 
     rows: tuple[Row, ...]
     eager: Trace
@@ -154,7 +154,7 @@ def parity_of(
     """Compare two runs of one session step by step, then what each left behind.
 
     Returns:
-        One bool a step that both have, and the first difference as a sentence, empty when there is none.
+        One bool for each step that both have, and the first difference as a sentence, empty when there is none.
     """
     steps = [_step_difference(e, c, rtol, atol) for e, c in zip(eager.steps, run.steps, strict=False)]
     first = next((f"step {i} {found}" for i, found in enumerate(steps, 1) if found), "")

@@ -120,7 +120,7 @@ def _marked(old, new, full):
 
 
 def plot_recompiles(comparison: Comparison, title: str = "Recompiles on this session"):
-    """Draw the recompiles so far against the step, one line a filter, with each step that differs from eager marked.
+    """Draw the recompiles so far against the step, one line per filter, with each step that differs from eager marked.
 
     Args:
         comparison: what :func:`guardlab.compare` returned; a count is never drawn without its parity.

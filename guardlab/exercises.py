@@ -1,6 +1,6 @@
 """Exercises: ``exercise("dict_guards.2").check(answer)`` runs an answer and says what was seen; ``.hint()`` helps on.
 
-The tasks stand in ``guardlab/exercise_specs/``, one module an exercise with its ``TASKS`` in order.
+The tasks stand in ``guardlab/exercise_specs/``, one module per exercise with its ``TASKS`` in order.
 """
 
 import difflib

@@ -1,12 +1,14 @@
 """Guard filters: the manual's, by its own names, and small ones to build your own from.
 
-A guard filter takes the list of guard entries of one compile and returns one ``bool`` an entry, True to keep the guard.
+A guard filter takes the list of guard entries of one compile and returns one ``bool`` per entry, True to keep it.
 """
 
 import functools
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Sequence
+
+from .text import describe
 
 FAMILIES: dict[str, frozenset[str]] = {
     "dictionaries": frozenset({"DICT_VERSION", "DICT_KEYS", "DICT_KEYS_MATCH", "DICT_CONTAINS"}),
@@ -69,6 +71,10 @@ def both(first: Callable, second: Callable) -> Callable[[Sequence], list[bool]]:
     return keep
 
 
+MAKERS = (drop_types, drop_names, both)
+"""What makes a filter and is none: to hand one in uncalled is a slip that is told by name."""
+
+
 def filter_dict_guards(entries: Sequence) -> list[bool]:
     """The manual's example 1: drop the dictionary family."""
     return [e.guard_type not in FAMILIES["dictionaries"] for e in entries]
@@ -127,7 +133,9 @@ def _strings(values, what):
     values = tuple(values)
     for value in values:
         if not isinstance(value, str):
-            raise TypeError(f"a {what} is a string, got {value!r}: pass several one after the other, not as a list")
+            raise TypeError(
+                f"a {what} is a string, got {describe(value)}: pass several one after the other, not as a list"
+            )
     return values
 
 

@@ -97,10 +97,11 @@ class Outside:
             changed = parity.first_difference(before, after.get(name))
             if changed:
                 raise SharedStateError(
-                    f"the session changed {name}{changed.path}, which lives outside it: the next run would not start "
-                    "where this one did. Make it inside the session, or put it back there after the last yield; clone "
-                    "a tensor that a call writes to; give a module that changes as a factory, "
-                    "make=lambda: copy.deepcopy(model), and change it through the session's f."
+                    f"the session changed {_place(name, changed.path)}, which lives outside it: the next run would not "
+                    "start where this one did. Make it inside the session, or put it back there after the last yield; "
+                    "clone a tensor that a call writes to; give a module that changes as a factory, "
+                    "make=lambda: copy.deepcopy(model), and change it through the session's f. It holds the changed "
+                    "value now: run the cell that makes it again."
                 )
 
     def _read(self):
@@ -144,6 +145,10 @@ def _closure(function):
         with contextlib.suppress(ValueError):  # a cell not filled yet
             yield name, cell.cell_contents
     yield f"the defaults of {function.__name__}", (function.__defaults__, function.__kwdefaults__)
+
+
+def _place(name, path):
+    return f"`{path.removeprefix('.')}` of {name}" if path and " " in name else f"{name}{path}"
 
 
 def _fingerprint(value):

@@ -66,10 +66,13 @@ class Case:
 
 
 def is_stub(answer: object) -> bool:
-    """True for what an exercise starts with: None, ``...``, or a function without a body of its own."""
+    """True for what an exercise starts with: None, ``...``, a set, list or tuple that still holds ``...``, or a
+    function without a body of its own."""
 
     if answer is None or answer is ...:
         return True
+    if isinstance(answer, (set, frozenset, list, tuple)):
+        return any(part is ... or (isinstance(part, str) and part == "...") for part in answer)
     code = getattr(answer, "__code__", None)
     if code is None:
         return False
@@ -118,7 +121,7 @@ def write_filter(helps: Sequence[Case], stays_sound: Sequence[Case], most_droppe
             if row.verdict in ("unsound", "fails"):
                 return Outcome(WRONG, f"on {case.label}: {row.first_difference}", result)
             if case in helps and row.recompiles:
-                return Outcome(WRONG, f"on {case.label}: recompiles left: {row.recompiles}", result)
+                return Outcome(WRONG, f"on {case.label}: recompiles left: {row.recompiles}{_inverted(row)}", result)
             rows.append((case, row, result))
         for case, row, result in rows:
             if case in helps and len(row.dropped) > most_dropped:
@@ -128,6 +131,12 @@ def write_filter(helps: Sequence[Case], stays_sound: Sequence[Case], most_droppe
         return Outcome(RIGHT, f"no recompile left, parity kept on {len(rows)} sessions", rows[0][2])
 
     return judge
+
+
+def _inverted(row):
+    if 2 * len(row.dropped) <= row.entries:
+        return ""
+    return f", though {len(row.dropped)} of {row.entries} guards are dropped: True keeps a guard"
 
 
 def break_filter(make: Callable, guard_filter_fn: Callable) -> Callable[[object], Outcome]:

@@ -1,11 +1,17 @@
 """Every task: its right answers pass, its wrong answers get the message they must get, a stub is not an attempt."""
 
+import pathlib
+import re
+
+import nbformat
 import pytest
+import torch
 
 import guardlab as gl
 from guardlab.exercises import exercise, exercises
 from guardlab.tasks import STATUSES
 
+ROOT = pathlib.Path(__file__).parents[1]
 IDS = exercises()
 RIGHT = [(id, n) for id in IDS for n in range(len(exercise(id).task.right))]
 WRONG = [(id, n) for id in IDS for n in range(len(exercise(id).task.wrong))]
@@ -40,10 +46,26 @@ def test_stub_is_not_an_attempt(id):
     def documented(f):
         """What an exercise starts with."""
 
-    for answer in (None, ..., stub, documented):
+    for answer in (None, ..., stub, documented, {...}, ("...", "...")):
         outcome = exercise(id).check(answer)
         assert outcome.status == "not attempted"
         assert outcome.status in STATUSES
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "exercises").glob("*.ipynb")))
+def test_an_exercise_as_it_is_given_is_not_an_attempt(name):
+    given, solved = (nbformat.read(ROOT / folder / name, 4).cells for folder in ("exercises", "solutions"))
+    answers = {cell.id for cell in solved if "# answer" in cell.source.splitlines() or "    # answer" in cell.source}
+    names, checked = {"torch": torch, "gl": gl}, 0
+    for cell in given:
+        if cell.id in answers:
+            exec(cell.source, names)
+        check = re.fullmatch(r'gl\.exercise\("(\S+)"\)\.check\((.*)\)', cell.source)
+        if check:
+            outcome = exercise(check[1]).check(eval(check[2], names))
+            assert outcome.status == "not attempted", (check[1], outcome)
+            checked += 1
+    assert checked >= 2
 
 
 @pytest.mark.parametrize("id", IDS)

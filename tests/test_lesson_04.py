@@ -6,7 +6,22 @@ from helpers import X
 from test_claims import verdict_of
 
 import guardlab as gl
-from guardlab.exercise_specs.by_name import corrected, filter_by_name
+
+
+def corrected(x, y=None):
+    if y is not None:
+        x += y
+    return x * 1.0
+
+
+def as_in_the_manual(x, y=None):
+    if y is not None:
+        x += y
+    return x
+
+
+def filter_by_name(entries):
+    return [not (entry.name == "y" and entry.value is None) for entry in entries]
 
 
 def session(*values):
@@ -17,7 +32,7 @@ def session(*values):
     return calls
 
 
-ONE = torch.ones(3)
+ONE, ZERO = torch.ones(3), torch.zeros(3)
 
 
 def test_filters():
@@ -37,12 +52,44 @@ def test_precise(values, step, backend):
     assert row.first_difference == f"step {step} differs at [0]: eager 2, compiled 1"
 
 
+@pytest.mark.parametrize("values", [(ONE, ONE, None), (ONE, None, None)])
+def test_a_y_that_comes_first_is_applied(values):
+    row = gl.compare(lambda: corrected, session(*values), filter_by_name)["filter_by_name"]
+    assert (row.verdict, row.recompiles) == ("no effect", 1)
+
+
+def test_of_several_codes_the_one_used_last_is_tried_first():
+    from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+
+    torch._dynamo.reset()
+    compiled = torch.compile(corrected, backend="aot_eager")
+    orders = []
+    for y in (ONE, None, ONE):
+        compiled(X.clone(), y)
+        orders.append([str(entry.compile_id) for entry in _debug_get_cache_entry_list(corrected.__code__)])
+    assert orders == [["0/0"], ["0/1", "0/0"], ["0/0", "0/1"]]
+
+
+def test_without_fullgraph_a_frame_without_tensor_operations_is_left_to_eager():
+    loose = gl.compare(lambda: as_in_the_manual, session(None, ONE), filter_by_name)["filter_by_name"]
+    assert (loose.verdict, loose.entries, loose.trace.compiled) == ("no effect", 0, ())
+    strict = gl.compare(lambda: as_in_the_manual, session(None, ONE), filter_by_name, fullgraph=True)["filter_by_name"]
+    assert (strict.verdict, len(strict.dropped)) == ("unsound", 1)
+
+
+def test_fullgraph_leaves_the_guards_of_a_compiled_frame():
+    loose, strict = (gl.trace(lambda: corrected, session(None, ONE), fullgraph=full) for full in (False, True))
+    assert loose.guards
+    assert loose.guards == strict.guards
+
+
 def test_helps():
     assert verdict_of("example4.helps") == "does not hold"
     assert gl.compare(lambda: corrected, session(None, None), filter_by_name)["no filter"].recompiles == 0
     assert gl.compare(lambda: corrected, session(ONE, ONE), filter_by_name)["no filter"].recompiles == 0
     assert gl.compare(lambda: corrected, session(None, ONE), filter_by_name)["filter_by_name"].verdict == "unsound"
     assert gl.compare(lambda: corrected, session(ONE, None), filter_by_name)["filter_by_name"].verdict == "no effect"
+    assert gl.compare(lambda: corrected, session(None, ZERO), filter_by_name)["filter_by_name"].verdict == "helps"
 
 
 def test_name():

@@ -1,6 +1,8 @@
 """The evidence for lesson 06: the filters that PyTorch ships."""
 
+import collections
 import inspect
+import shutil
 
 import pytest
 import torch
@@ -74,6 +76,101 @@ def test_inbuilt(make):
     assert verdict(INBUILT, lambda f: setattr(f, "boost", True)) == "no effect"
 
 
+class MyDropout(torch.nn.Dropout):
+    pass
+
+
+@pytest.mark.parametrize(("cls", "expected"), [(torch.nn.Dropout, "unsound"), (MyDropout, "no effect")])
+def test_inbuilt_means_a_class_of_torchs_own_the_root_included(cls, expected):
+    row = gl.compare(lambda: cls(0.5).eval(), changed(lambda f: f.train()), {"h": INBUILT})["h"]
+    assert row.verdict == expected
+    assert bool(row.dropped) == (expected == "unsound")
+
+
+def test_another_kind_of_module_is_ignored_or_fails():
+    assert verdict(INBUILT, lambda f: setattr(f, "drop", torch.nn.ReLU())) == "unsound"
+    assert verdict(INBUILT, lambda f: setattr(f, "norm", torch.nn.Identity())) == "fails"
+    portable = torch.compiler.keep_portable_guards_unsafe
+    result = gl.compare(block, changed(lambda f: setattr(f, "norm", torch.nn.Identity())), {"h": portable})["h"]
+    assert (result.verdict, result.recompiles) == ("no effect", 1)
+    assert {g.name for g in result.trace.guards[0] if g.kept} > {"self._modules['norm']._parameters['weight']"}
+
+
+def _linear():
+    return torch.nn.Sequential(collections.OrderedDict(linear=torch.nn.Linear(4, 4)))
+
+
+NEW_WEIGHTS = {
+    "the same": (lambda: torch.zeros(4, 4), 0),
+    "smaller": (lambda: torch.zeros(3, 4), 1),
+    "other strides": (lambda: torch.zeros(4, 4).t(), 1),
+}
+
+
+def _new_weight(name, backend):
+    make_weight, _ = NEW_WEIGHTS[name]
+
+    def change(f):
+        weight = make_weight()
+        f.linear.weight, f.linear.bias = torch.nn.Parameter(weight), torch.nn.Parameter(torch.zeros(len(weight)))
+
+    return gl.compare(_linear, changed(change), {"h": INBUILT}, backend=backend)
+
+
+@pytest.mark.parametrize("name", NEW_WEIGHTS)
+def test_a_new_weight_is_an_input(name):
+    result = _new_weight(name, "aot_eager")
+    assert result["no filter"].recompiles == NEW_WEIGHTS[name][1]
+    assert result["h"].verdict in ("helps", "no effect")
+    assert result["h"].recompiles == 0
+
+
+@pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("name", NEW_WEIGHTS)
+def test_inductors_code_is_made_for_fixed_sizes_and_strides(name):
+    row = _new_weight(name, "inductor")["h"]
+    if NEW_WEIGHTS[name][1]:
+        assert row.verdict == "fails"
+        assert "expected size" in row.first_difference
+    else:
+        assert row.verdict == "no effect"
+
+
+def test_a_narrow_filter_is_sound_while_p_does_not_change_in_training():
+    narrow = gl.filters.drop_names("self._modules['drop'].p")
+
+    def in_training(f):
+        f.train()
+        for p in (0.5, 0.1):
+            f.drop.p = p
+            yield f(torch.arange(8.0).view(2, 4))
+
+    assert gl.compare(block, in_training, {"h": narrow})["h"].verdict == "unsound"
+    assert verdict(narrow, lambda f: setattr(f.drop, "p", 0.1)) == "helps"
+    assert verdict(narrow, lambda f: setattr(f.norm, "eps", 1.0)) == "no effect"
+    assert verdict(narrow, lambda f: f.train()) == "no effect"
+
+
+def test_a_counter_may_vary_by_a_setting():
+    class Counting(Block):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x)
+
+    def four(f):
+        for _ in range(4):
+            yield f(torch.ones(2, 4))
+
+    assert gl.compare(lambda: Counting().eval(), four)["no filter"].recompiles == 3
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+        row = gl.compare(lambda: Counting().eval(), four)["no filter"]
+    assert (row.verdict, row.recompiles) == ("reference", 1)
+
+
 def test_all():
     assert verdict_of("helper.all") == "holds"
     assert verdict(ALL, lambda f: setattr(f, "boost", True)) == "unsound"
@@ -107,6 +204,15 @@ def test_hooks_of_inner_modules_are_not_guarded_by_default():
     assert result["no filter"].verdict == "unsound"
     with torch._dynamo.config.patch(skip_nnmodule_hook_guards=False):
         assert gl.compare(block, changed(hook))["no filter"].verdict == "reference"
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_hook_of_the_compiled_module_is_seen(name):
+    def hook(f):
+        f.register_forward_hook(lambda module, args, out: out * 0)
+
+    row = gl.compare(block, changed(hook), {"h": getattr(torch.compiler, name)})["h"]
+    assert (row.verdict, row.recompiles) == ("no effect", 0)
 
 
 def test_keep_tensor_guards_may_keep_those_on_parameters():

@@ -9,7 +9,7 @@ from notebooks import ROOT, form_faults, lessons, read, solutions
 
 
 def faults() -> list[str]:
-    """One line a fault over all notebooks, empty when there is none."""
+    """One line per fault over all notebooks, empty when there is none."""
     found = [f"{path.relative_to(ROOT)}: {fault}" for path in lessons() for fault in form_faults(read(path))]
     wanted = {path.name: exercise_of(read(path), path.name) for path in solutions()}
     there = {path.name for path in (ROOT / "exercises").glob("*.ipynb")}

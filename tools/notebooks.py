@@ -110,7 +110,7 @@ def _joined(output):
 
 
 def form_faults(notebook: nbformat.NotebookNode) -> list[str]:
-    """What keeps a stored notebook from being one that a learner can trust: one line a fault."""
+    """What keeps a stored notebook from being one that a learner can trust: one line per fault."""
     faults = []
     if dict(notebook.metadata.get("kernelspec", {})) != KERNELSPEC:
         faults.append("the kernelspec is not the course's: store the notebook with make store")

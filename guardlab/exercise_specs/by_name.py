@@ -31,10 +31,16 @@ def _names(answer):
     if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not all(isinstance(a, str) for a in answer):
         return Outcome(WRONG, f"the answer is {describe(answer)}; give two names, (base, probability), as strings")
     run = trace(_Rotary, _one_call)
+    known = {entry.name for entry in run.guards[0]}
     for name, value in zip(answer, ("10000.0", "0.25"), strict=True):
         values = {entry.value for entry in run.guards[0] if entry.name == name}
         if not values:
-            return Outcome(WRONG, f"no guard entry of this compile is called {name!r}")
+            message = f"no guard entry of this compile is called {name!r}"
+            if name.replace('"', "'") in known:
+                message += ": Dynamo writes single quotes"
+            elif name.startswith("L["):
+                message += ": the log writes L[...] around a local's name, an entry's name has none"
+            return Outcome(WRONG, message)
         if value not in values:
             return Outcome(WRONG, f"the entry {name!r} is there, and its value is {', '.join(sorted(values))}")
     return Outcome(RIGHT, "both entries are there, with these values", run)
@@ -47,78 +53,90 @@ def _served(*args, **kwargs):
 def _sampled(logits, config):
     if config.request.startswith("internal"):
         logits = logits.clone()
-    return (logits / config.temperature).softmax(-1)
+    logits = logits / config.temperature
+    return logits.softmax(-1) if config.output == "weights" else logits
 
 
-def _calls(changes):
+def _config():
+    return types.SimpleNamespace(request="r1", temperature=1.0, output="weights")
+
+
+def _calls(field, *values):
     def session(f):
-        config = types.SimpleNamespace(request="r1", temperature=1.0)
-        for change in changes:
-            vars(config).update(change)
+        config = _config()
+        for value in values:
+            setattr(config, field, value)
             yield f(_x(), config=config)
 
     return session
 
 
-_LABELS = _calls([{"request": r} for r in ("r1", "r2", "internal-3", "r4")])
-_MORE_LABELS = _calls([{"request": r} for r in ("internal-1", "r2", "r3")])
-_TEMPERATURES = _calls([{"temperature": t} for t in (1.0, 0.5)])
+# a filter that asks for the values shown, or for those of the output, is told from one that asks for the name
+_OTHER_LABELS = _calls("request", "weights", "q7", "internal-9", "")
+_INTERNAL_FIRST = _calls("request", "internal-1", "night", "r3")
+_TEMPERATURES = _calls("temperature", 1.0, 0.5)
+_OUTPUTS = _calls("output", "weights", "scores")
 
 
 def _other_shape(f):
-    config = types.SimpleNamespace(request="r1", temperature=1.0)
+    config = _config()
     yield f(_x(), config=config)
     yield f(torch.ones(2, 3), config=config)
 
 
-def corrected(x, y=None):
-    """The function of task 3: adds y where it is given."""
-    if y is not None:
-        x += y
-    return x * 1.0
+def gated(x, gate=None):
+    """The function of task 3: scales by the gate where one is given."""
+    if gate is not None:
+        x *= gate
+    return x + 1.0
 
 
-def filter_by_name(entries):
-    """The manual's example 4."""
-    return [not (entry.name == "y" and entry.value is None) for entry in entries]
+def drop_absent_gate(entries):
+    """The manual's example 4, on the gate."""
+    return [not (entry.name == "gate" and entry.value is None) for entry in entries]
 
 
-def _arrives(f):
-    yield f(_x())
-    yield f(_x(), torch.ones(3))
+def _half():
+    return torch.full((3,), 0.5)
 
 
-def _arrives_by_keyword(f):
-    yield f(_x(), y=None)
-    yield f(_x(), y=torch.ones(3))
+def _gates(*gates):
+    def session(f):
+        for gate in gates:
+            yield f(_x(), gate)
+
+    return session
 
 
-def _comes_goes_comes(f):
-    for y in (torch.ones(3), None, torch.ones(3)):
-        yield f(_x(), y)
-
-
-def _goes(f):
-    yield f(_x(), torch.ones(3))
-    yield f(_x())
-
-
-def _never(f):
-    yield f(_x())
-    yield f(_x())
+def _by_keyword(f):
+    yield f(_x(), gate=_half())
+    yield f(_x(), gate=None)
+    yield f(_x(), gate=_half())
 
 
 _shared = torch.zeros(3)
 
 
 def _shares(f):
-    yield f(_shared, torch.ones(3))
-    yield f(_shared, torch.ones(3))
+    yield f(_shared, _half())
+    yield f(_shared, _half())
 
 
-def _zero_arrives(f):
-    yield f(_x())
-    yield f(_x(), torch.zeros(3))
+def _gate_comes_first(answer):
+    outcome = break_filter(lambda: gated, drop_absent_gate)(answer)
+    if outcome.status != RIGHT:
+        return outcome
+    calls = []
+
+    def watched(x, gate=None):
+        calls.append(gate is not None)
+        return gated(x, gate)
+
+    for _ in answer(watched):
+        pass
+    if not calls[0]:
+        return Outcome(WRONG, f"unsound, but the first call must have a gate. Has each call one: {calls}")
+    return outcome
 
 
 TASKS = (
@@ -144,6 +162,8 @@ TASKS = (
                 "'cfg['rope']\" is there".replace("'cfg", '"cfg'),
             ),
             (("self._modules['blocks']._modules['1'].p", "cfg['rope']['base']"), "its value is 0.25"),
+            (('cfg["rope"]["base"]', "self._modules['blocks']._modules['1'].p"), "Dynamo writes single quotes"),
+            (("L['cfg']['rope']['base']", "self._modules['blocks']._modules['1'].p"), "an entry's name has none"),
             ("cfg['rope']['base']", "give two names"),
             (3, "give two names"),
         ),
@@ -152,11 +172,12 @@ TASKS = (
         title="drop one nested source, and nothing else",
         judge=write_filter(
             helps=[
-                Case("requests with other labels", lambda: _served, _LABELS),
-                Case("an internal request first", lambda: _served, _MORE_LABELS),
+                Case("requests with other labels", lambda: _served, _OTHER_LABELS),
+                Case("an internal request first", lambda: _served, _INTERNAL_FIRST),
             ],
             stays_sound=[
                 Case("a temperature that changes", lambda: _served, _TEMPERATURES),
+                Case("another output", lambda: _served, _OUTPUTS),
                 Case("another shape", lambda: _served, _other_shape),
             ],
             most_dropped=1,
@@ -175,23 +196,39 @@ TASKS = (
             (lambda entries: ["config" not in e.name for e in entries], "a temperature that changes: step 2 differs"),
             (lambda entries: [False] * len(entries), "differs"),
             (lambda entries: [e.value != "r1" for e in entries], "recompiles left"),
-            (lambda entries: [e.name.endswith(".request") for e in entries], "recompiles left: 3"),
+            (
+                lambda entries: [not (e.has_value and str(e.value).startswith(("r", "internal"))) for e in entries],
+                "requests with other labels: recompiles left",
+            ),
+            (lambda entries: [not isinstance(e.value, str) for e in entries], "another output: step 2 differs"),
+            (
+                lambda entries: [not isinstance(e.value, str) or e.value in ("weights", "scores") for e in entries],
+                "requests with other labels: recompiles left",
+            ),
+            (
+                lambda entries: [e.name.endswith(".request") for e in entries],
+                "guards are dropped: True keeps a guard",
+            ),
+            (drop_names, "drop_names is no filter, it makes one"),
         ),
     ),
     Task(
-        title="break the manual's example 4: a session on which its filter is unsound",
-        judge=break_filter(lambda: corrected, filter_by_name),
+        title="break example 4's filter although the first call has a gate",
+        judge=_gate_comes_first,
         hints=(
-            "The filter drops the guard that says `y is None`. What must happen after a call without y?",
-            "Give every call a fresh x: the function writes to it.",
+            "The filter drops the guard that says `gate is None`. Which call makes code without that guard?",
+            "Once that code is there, Dynamo tries it before the older one. What must come then?",
+            "Give every call a fresh x, for the function writes to it, and a gate that changes a number.",
         ),
-        right=(_arrives, _arrives_by_keyword, _comes_goes_comes),
+        right=(_gates(_half(), None, _half()), _gates(_half(), _half(), None, None, _half() + 1.0), _by_keyword),
         wrong=(
-            (_goes, "'no effect'"),
-            (_never, "'no effect'"),
-            (_zero_arrives, "'helps'"),
+            (_gates(None, _half()), "the first call must have a gate"),
+            (_gates(_half(), None), "'no effect'"),
+            (_gates(_half(), None, None), "'no effect'"),
+            (_gates(_half(), _half()), "'no effect'"),
+            (_gates(torch.ones(3), None, torch.ones(3)), "'no effect'"),
             (_shares, "the session changed _shared"),
-            ("y", "it is no function"),
+            ("gate", "it is no function"),
         ),
     ),
 )

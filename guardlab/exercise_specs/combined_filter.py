@@ -62,6 +62,11 @@ def _cache_comes(f):
     yield f(_x(), {"scale": 2.0}, _Cache())
 
 
+def _dict_as_cache_gone(f):
+    yield f(_x(), {"scale": 2.0}, {})
+    yield f(_x(), {"scale": 2.0}, None)
+
+
 def _scale_changes(f):
     for scale in (2.0, 3.0):
         yield f(_x(), {"scale": scale}, _Cache())
@@ -181,6 +186,7 @@ TASKS = (
             ],
             stays_sound=[
                 Case("a cache that is gone", lambda: _answered, _cache_gone),
+                Case("a dict as the cache, that is gone", lambda: _answered, _dict_as_cache_gone),
                 Case("a cache that comes", lambda: _answered, _cache_comes),
                 Case("a scale that changes", lambda: _answered, _scale_changes),
             ],
@@ -204,7 +210,11 @@ TASKS = (
             (filter_dict_guards, "recompiles left: 2"),
             (both(drop_names("request"), drop_types("GLOBAL_STATE")), "2 guards dropped, fewer are enough"),
             (lambda entries: [False] * len(entries), "differs"),
-            (lambda entries: [True], "one bool an entry"),
+            (lambda entries: [True], "one bool per entry"),
+            (
+                lambda entries: [not (e.guard_type == "TYPE_MATCH" and isinstance(e.value, dict)) for e in entries],
+                "a dict as the cache, that is gone: step 2 differs",
+            ),
         ),
     ),
     Task(

@@ -315,7 +315,7 @@ TASKS = (
             (both(drop_names("G['REQUEST_ID']"), drop_types("TENSOR_MATCH")), "fewer are enough"),
             (npu_guard_filter, "recompiles left"),
             (lambda entries: [False] * len(entries), "differs"),
-            (lambda entries: [True], "one bool an entry"),
+            (lambda entries: [True], "one bool per entry"),
         ),
     ),
     Task(

@@ -249,7 +249,7 @@ TASKS = (
             (drop_types("DEFAULT_DEVICE", "TORCH_FUNCTION_STATE", "GRAD_MODE"), "fewer are enough"),
             (drop_names("x"), "recompiles left"),
             (lambda entries: [False] * len(entries), "differs"),
-            (lambda entries: [True], "one bool an entry"),
+            (lambda entries: [True], "one bool per entry"),
         ),
     ),
     Task(

@@ -97,7 +97,7 @@ def _users_change(f):
 
 def _users_at_half(f):
     f.temperature = 0.5
-    for user in ("bob", "ada"):
+    for user in ("dan", "eve", "q7"):
         f.user = user
         yield f(_x)
 
@@ -331,6 +331,10 @@ TASKS = (
             (drop_types("EQUALS_MATCH"), "recompiles left"),
             (drop_names("user"), "recompiles left"),
             (drop_names("self.user", "self"), "fewer are enough"),
+            (
+                lambda entries: [e.name != "self.user" or e.value not in ("ada", "bob", "cyd") for e in entries],
+                "users at another temperature: recompiles left: 2",
+            ),
             (_drop_everything, "differs"),
         ),
     ),
