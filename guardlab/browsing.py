@@ -51,7 +51,7 @@ def browse(table: object, text: str = "", menus: bool = False, **columns: str):
     header, rows = table.table()
     wanted = {_column(header, name): value for name, value in columns.items()}
     for column, value in wanted.items():
-        _must_occur(header[column], _choices(rows, column), value)
+        _must_occur(header[column], rows, column, value)
     if menus:
         return _with_menus(header, rows, wanted, text)
     return _select(header, rows, wanted, text)
@@ -76,14 +76,16 @@ def _choices(rows, column):
 
 
 def _column(header, name):
-    if name.replace("_", " ") in header:
-        return header.index(name.replace("_", " "))
-    raise ValueError(f"no column {name!r}: there are {', '.join(h.replace(' ', '_') for h in header)}")
+    names = [column.replace(" ", "_") for column in header]
+    if name in names:
+        return names.index(name)
+    raise ValueError(f"no column {name!r}: there are {', '.join(names)}")
 
 
-def _must_occur(name, choices, value):
-    if any(value in _said(choice) for choice in choices):
+def _must_occur(name, rows, column, value):
+    if any(value in _said(row[column]) for row in rows):
         return
+    choices = _choices(rows, column)
     near = difflib.get_close_matches(str(value), choices, n=3) or choices
     if len(near) > _MOST_CHOICES:
         near = [*near[:_MOST_CHOICES], "..."]
@@ -104,6 +106,7 @@ def _with_menus(header, rows, wanted, text):
     for column, name in enumerate(header):
         choices = _choices(rows, column)
         if 1 < len(choices) <= _MOST_CHOICES or column in wanted:
+            choices = dict.fromkeys([*choices, *([wanted[column]] if column in wanted else [])])
             options = [(f"{name}: all", None), *((choice, choice) for choice in choices)]
             menus[column] = ipywidgets.Dropdown(options=options, value=wanted.get(column))
     shown = ipywidgets.HTML(seen._repr_html_())

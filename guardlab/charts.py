@@ -12,7 +12,7 @@ from .atlas.scenarios import FAMILIES
 from .claims import VERDICTS, Claims
 from .tables import GREEN, GREY, RED
 
-_AMBER, _BLUE = "#b06000", "#1a5fb4"
+_AMBER = "#b06000"
 _COLOURS = {"helps": GREEN, "no effect": GREY, "unsound": RED, "fails": _AMBER}
 _COLOURS |= {"holds": GREEN, "holds in part": _AMBER, "does not hold": RED, "not testable here": GREY}
 
@@ -42,7 +42,8 @@ def plot_atlas(atlas: Atlas):
         lines = [i - 0.5 for i in range(1, len(part)) if part[i].family != part[i - 1].family]
         axes.hlines(lines, -0.5, len(DROPPING) - 0.5, color="black", linewidth=0.7)
         families = ", ".join(dict.fromkeys(t.family for t in part))
-        axes.set(title=families, xlabel="dropping just this type", ylabel="guard type")
+        axes.set_title(families, fontsize=9)
+        axes.set(xlabel="dropping just this type", ylabel="guard type")
     return figure
 
 

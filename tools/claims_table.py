@@ -21,7 +21,7 @@ def table() -> str:
     for verdict in VERDICTS:
         here = [counts[verdict, lesson] for lesson in lessons]
         lines.append((verdict, *(str(count or "") for count in here), str(sum(here))))
-    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("|  |", "| |") for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def written(text: str) -> str:
