@@ -1,8 +1,8 @@
 # make lab    open the course            make test   run every test and every notebook
 # make setup  only create .venv          make store  run notebooks, store their outputs (NOTEBOOKS=path ...)
 # make exercises  write exercises/ anew from solutions/            make claims  write the README's table of claims
-# make atlas  record the guard atlas and write CHEATSHEET.md; of another torch: make atlas PYTHON=path
 # make bench  measure guards and recompiles, write data/benchmarks/ (BENCH="guards requests" for some)
+# make atlas  record the guard atlas and write CHEATSHEET.md; of another torch: make atlas PYTHON=path
 # make check  form of the notebooks, exercises in step with solutions, lint
 PYTHON ?= python3
 PORT ?= 8888
@@ -14,7 +14,7 @@ READY := .venv/ready
 export HF_HUB_OFFLINE = 1
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: lab test setup store exercises claims atlas bench check
+.PHONY: lab test setup store exercises claims bench atlas check npu-wheel
 
 lab: $(READY)
 	@tools/lab.sh $(PORT)
@@ -41,6 +41,15 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/check.py
+
+# torch_npu's wheel in a folder of its own, for tests/test_torch_npu.py: it is never on the path of the course
+npu-wheel: .venv/npu/torch_npu
+
+.venv/npu/torch_npu: requirements-npu.txt $(READY)
+	rm -rf .venv/npu
+	$(BIN)/pip install --disable-pip-version-check --no-deps --target .venv/npu \
+	    "$$(sed -n 's/^\(torch_npu==[^ ]*\).*/\1/p' requirements-npu.txt)"
+	@touch $@
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -2,9 +2,18 @@
 
 import os
 import pathlib
+import runpy
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.resolve()
 CELL_SECONDS = 120
+
+# Before a test or a kernel imports torch: an installed torch_npu that cannot load would fail that import.
+preflight = runpy.run_path(str(ROOT / "guardlab" / "preflight.py"))
+ON_NPU = preflight["places_cells"](preflight["finding"])
+if ON_NPU:
+    os.environ["PYTHONSTARTUP"] = str(ROOT / "tools" / "on_device.py")
 
 # One thread for each kernel: with more, two workers on two cores wait for each other most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,3 +31,16 @@ def pytest_configure(config):
             options.nbval_cell_timeout = CELL_SECONDS
         if not options.nbval_kernel_name:
             options.nbval_current_env = True  # this Python, whatever kernels the machine has
+        if ON_NPU:
+            _check_npu()
+            options.nbval_sanitize_with = options.nbval_sanitize_with or str(ROOT / "tools" / "nbval_npu.cfg")
+
+
+def _check_npu():
+    """GUARDLAB_DEVICE=npu without an NPU: the kernels would run on the CPU and say so nowhere."""
+    import guardlab
+
+    try:
+        guardlab.device()
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from None

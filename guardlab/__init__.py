@@ -1,5 +1,6 @@
 """guardlab: count recompiles, compare with eager, decide on a guard filter. Made for ``import guardlab as gl``."""
 
+from . import preflight as preflight  # isort: skip (it must run before anything imports torch)
 from . import filters
 from .atlas import Atlas, AtlasType, AtlasVersions, atlas, atlas_notes, atlas_versions
 from .browsing import Browse, browse

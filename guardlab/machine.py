@@ -1,13 +1,13 @@
 """What machine this is: the device the course runs on, and in plain words what is missing and how to mend it."""
 
 import dataclasses
-import importlib.util
 import os
 import platform
 import shutil
 
 import torch
 
+from . import preflight
 from .capture import FIRST_VERSION, require_guard_filter_fn
 from .tables import html_table, text_table
 from .text import clean_error
@@ -36,18 +36,27 @@ class Environment:
 
 def _npu() -> tuple[torch.device | None, str, str]:
     """The NPU, or None with the state found and its mend."""
-    if importlib.util.find_spec("torch_npu") is None:
-        return None, "not installed", "nothing, unless this is an Ascend machine: then see the README"
+    if _simulated():
+        return torch.device("npu", 0), _simulated(), ""
+    state = preflight.look()
+    if not state.loads:
+        return None, state.found, state.mend
     try:
-        import torch_npu
+        import torch_npu  # noqa: F401 (torch has done it already unless the autoload is off)
 
-        version = torch_npu.__version__
+        # not torch.accelerator.current_accelerator(): that says npu also where there is no device
         count = torch.npu.device_count()
     except Exception as error:
-        return None, f"does not load: {clean_error(error)}", "source CANN's set_env.sh, then restart this kernel"
+        return None, f"{state.found} does not load: {clean_error(error)}", preflight.SOURCE
     if not count:
-        return None, f"{version}, no device", "check that npu-smi info lists a device and that this user may open it"
-    return torch.device("npu", 0), f"{version}, devices: {count}", ""
+        mend = "check that npu-smi info lists a device and that this user may open it, then restart this kernel"
+        return None, f"{state.found}, no device", mend
+    return torch.device("npu", 0), f"{state.found}, devices: {count}", state.mend
+
+
+def _simulated() -> str:
+    """How a simulated npu calls itself (tests/simulated_npu.py), or empty."""
+    return getattr(getattr(torch, "npu", None), "simulated", "")
 
 
 def device(name: str = "auto") -> torch.device:
@@ -70,10 +79,25 @@ def device(name: str = "auto") -> torch.device:
         raise ValueError(f"device {asked!r}{source} is not known: use 'auto', 'cpu' or 'npu'")
     if asked == "cpu":
         return torch.device("cpu")
+    if asked == "auto" and _simulated():
+        return torch.device("cpu")
     found, state, mend = _npu()
     if found is None and asked == "npu":
         raise RuntimeError(f"no NPU to run on: torch_npu {state}. {mend}.")
     return found or torch.device("cpu")
+
+
+def _why(chosen, npu):
+    """The device as the report shows it: with the reason where it is not the one a reader would expect."""
+    if _simulated() and chosen.type == "npu":
+        return f"{chosen} ({_simulated()})", "nothing here measures an NPU"
+    if _simulated():
+        return f"{chosen} (the npu here is {_simulated()})", ""
+    if chosen.type == "cpu" and os.environ.get(VARIABLE, "").strip() == "cpu":
+        return f"{chosen} ({VARIABLE} says so)", ""
+    if chosen.type == "cpu" and npu != "not installed":
+        return f"{chosen} (torch_npu: {npu})", ""
+    return str(chosen), ""
 
 
 def environment() -> Environment:
@@ -89,7 +113,7 @@ def environment() -> Environment:
         filter_state = ("missing", f"install torch {FIRST_VERSION} or newer")
     _, npu, mend = _npu()
     try:
-        chosen = (str(device()), "")
+        chosen = _why(device(), npu)
     except (RuntimeError, ValueError) as error:
         chosen = ("none", str(error))
     # where torch looks too: the variable CXX, then the usual names (torch._inductor.config.cpp.cxx)

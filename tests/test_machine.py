@@ -26,12 +26,11 @@ def with_npu(monkeypatch, count, error=None):
         return count
 
     monkeypatch.setitem(sys.modules, "torch_npu", module)
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(torch, "npu", types.SimpleNamespace(device_count=device_count), raising=False)
 
 
 def test_cpu_without_torch_npu(monkeypatch):
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(machine.preflight, "_version", lambda package: None)
     assert gl.device() == torch.device("cpu")
     with pytest.raises(RuntimeError, match="no NPU to run on: torch_npu not installed"):
         gl.device("npu")
@@ -73,7 +72,9 @@ def test_torch_npu_without_a_device(monkeypatch):
 def test_torch_npu_that_does_not_load(monkeypatch):
     with_npu(monkeypatch, 0, ImportError("libhccl.so: cannot open shared object file"))
     assert str(gl.device()) == "cpu"
-    assert gl.environment()["torch_npu"] == "does not load: ImportError: libhccl.so: cannot open shared object file"
+    assert gl.environment()["torch_npu"] == (
+        "2.13.0 does not load: ImportError: libhccl.so: cannot open shared object file"
+    )
     assert "set_env.sh" in str(gl.environment())
 
 

@@ -297,7 +297,7 @@ TASKS = (
             (drop_types("LENGTH_CHECK"), "recompiles left: 2"),
             (both(drop_names("scales"), drop_names("scales[0]")), "a first scale that changes: step 2 differs"),
             (both(drop_names("scales"), drop_types("GLOBAL_STATE")), "2 guards dropped, fewer are enough"),
-            (lambda entries: [True], "one bool an entry"),
+            (lambda entries: [True], "one bool per entry"),
         ),
     ),
     Task(
