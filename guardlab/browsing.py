@@ -6,6 +6,7 @@ import difflib
 from .tables import html_table, text_table
 
 _MOST_CHOICES = 12
+_ALL = ""  # not None, for which a Dropdown shows no line at all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,14 +107,14 @@ def _with_menus(header, rows, wanted, text):
     for column, name in enumerate(header):
         choices = _choices(rows, column)
         if 1 < len(choices) <= _MOST_CHOICES or column in wanted:
-            choices = dict.fromkeys([*choices, *([wanted[column]] if column in wanted else [])])
-            options = [(f"{name}: all", None), *((choice, choice) for choice in choices)]
-            menus[column] = ipywidgets.Dropdown(options=options, value=wanted.get(column))
+            choices = [c for c in dict.fromkeys([*choices, wanted.get(column, _ALL)]) if c != _ALL]
+            options = [(f"{name}: all", _ALL), *((choice, choice) for choice in choices)]
+            menus[column] = ipywidgets.Dropdown(options=options, value=wanted.get(column, _ALL))
     shown = ipywidgets.HTML(seen._repr_html_())
 
     def update(_):
         nonlocal seen
-        seen = _select(header, rows, {c: m.value for c, m in menus.items() if m.value is not None}, search.value)
+        seen = _select(header, rows, {c: m.value for c, m in menus.items() if m.value != _ALL}, search.value)
         shown.value = seen._repr_html_()
 
     for control in (*menus.values(), search):

@@ -89,14 +89,15 @@ def test_menus_filter_the_table_below_them():
     box = gl.browse(Fruit(), menus=True)
     menus, search, shown = controls(box)
     assert list(menus) == ["name", "its colour", "number"]
-    assert [value for _, value in menus["its colour"].options] == [None, "green", "red"]
+    assert [value for _, value in menus["its colour"].options] == ["", "green", "red"]
+    assert menus["its colour"].label == "its colour: all"
     assert "3 of 3 rows" in shown.value
     menus["its colour"].value = "green"
     assert "2 of 3 rows" in shown.value
     assert "rose hip" not in shown.value
     search.value = "apple"
     assert "1 of 3 rows" in shown.value
-    menus["its colour"].value = None
+    menus["its colour"].value = ""
     search.value = ""
     assert "3 of 3 rows" in shown.value
 
