@@ -1,6 +1,6 @@
 # make lab    open the course            make test   run every test and every notebook
 # make setup  only create .venv          make store  run notebooks, store their outputs (NOTEBOOKS=path ...)
-# make exercises  write exercises/ anew from solutions/
+# make exercises  write exercises/ anew from solutions/            make claims  write the README's table of claims
 # make bench  measure guards and recompiles, write data/benchmarks/ (BENCH="guards requests" for some)
 # make atlas  record the guard atlas and write CHEATSHEET.md; of another torch: make atlas PYTHON=path
 # make check  form of the notebooks, exercises in step with solutions, lint
@@ -14,7 +14,7 @@ READY := .venv/ready
 export HF_HUB_OFFLINE = 1
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: lab test setup store exercises bench atlas check npu-wheel
+.PHONY: lab test setup store exercises claims bench atlas check npu-wheel
 
 lab: $(READY)
 	@tools/lab.sh $(PORT)
@@ -30,6 +30,9 @@ store: $(READY)
 
 exercises: $(READY)
 	$(BIN)/python tools/make_exercises.py
+
+claims: $(READY)
+	$(BIN)/python tools/claims_table.py
 
 bench: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/bench.py $(BENCH)

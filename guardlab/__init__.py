@@ -3,7 +3,9 @@
 from . import preflight as preflight  # isort: skip (it must run before anything imports torch)
 from . import filters
 from .atlas import Atlas, AtlasType, AtlasVersions, atlas, atlas_notes, atlas_versions
+from .browsing import Browse, browse
 from .capture import Compile, GuardEntry, GuardFilterError
+from .charts import plot_atlas, plot_claims, plot_versions
 from .claims import Claims, claims
 from .comparing import Comparison, Row, compare
 from .display import GuardDiff, guard_diff, plot_causes, plot_recompiles, show
@@ -18,6 +20,7 @@ __all__ = [
     "Atlas",
     "AtlasType",
     "AtlasVersions",
+    "Browse",
     "Claims",
     "Comparison",
     "Compile",
@@ -36,6 +39,7 @@ __all__ = [
     "atlas",
     "atlas_notes",
     "atlas_versions",
+    "browse",
     "claims",
     "compare",
     "device",
@@ -45,8 +49,11 @@ __all__ = [
     "filters",
     "guard_diff",
     "narrow",
+    "plot_atlas",
     "plot_causes",
+    "plot_claims",
     "plot_recompiles",
+    "plot_versions",
     "show",
     "trace",
 ]

@@ -12,9 +12,21 @@ VERDICTS = ("holds", "holds in part", "does not hold", "not testable here")
 
 @dataclasses.dataclass(frozen=True)
 class Claims:
-    """Claims, each a dict with the ledger's keys: id, claim, source, verdict, lesson, test, note. Shown as a table."""
+    """Claims, each a dict with the ledger's keys, shown as a table.
+
+    The keys: ``id``; the ``claim`` in the course's words and its ``source``, the part of the manual; the ``verdict``;
+    the ``lesson`` that lists it; the ``cell`` that shows it, as ``01:unknown``, lesson and cell id; the ``test`` that
+    asserts the verdict; a ``note``. ``revision``, where there is one, has what a newer revision of the manual says,
+    and its date.
+    """
 
     rows: tuple[dict, ...]
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Header and rows of the whole ledger: the lesson too, and what a newer revision says."""
+        return ("claim", "lesson", "the manual says", "measured", "what was seen"), [
+            (row["id"], row["lesson"], row["claim"], row["verdict"], _seen(row)) for row in self.rows
+        ]
 
     def _table(self):
         return ("claim", "the manual says", "measured", "what was seen"), [
@@ -28,6 +40,10 @@ class Claims:
 
     def _repr_html_(self):
         return html_table(*self._table(), [])
+
+
+def _seen(row):
+    return f"{row['note']} Revision of {row['revision']}." if "revision" in row else row["note"]
 
 
 def claims(lesson: str | None = None) -> Claims:

@@ -217,7 +217,7 @@ def show(figure) -> None:
 
     Args:
         figure: a ``matplotlib.figure.Figure``; every line of every axes is printed with its label and points, numbers
-            to four significant digits.
+            to four significant digits, and every row of a heat map with what its cells have written in them.
     """
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=100, metadata={"Software": None})
@@ -231,6 +231,16 @@ def show(figure) -> None:
         for container in axes.containers:
             heights = ", ".join(_short(bar.get_height()) for bar in container)
             print(f"  {container.get_label()}: {heights}")
+        if axes.get_images():
+            print(*_written(axes), sep="\n")
+
+
+def _written(axes):
+    columns, rows = ([label.get_text() for label in a.get_ticklabels()] for a in (axes.xaxis, axes.yaxis))
+    cells = {tuple(map(round, text.get_position())): text.get_text() for text in axes.texts}
+    for y, row in enumerate(rows):
+        found = [f"{column} {cells[x, y]}" for x, column in enumerate(columns) if cells.get((x, y))]
+        yield f"  {row}: {', '.join(found)}"
 
 
 def _short(number):

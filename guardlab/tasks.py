@@ -66,13 +66,15 @@ class Case:
 
 
 def is_stub(answer: object) -> bool:
-    """True for what an exercise starts with: None, ``...``, a set, list or tuple that still holds ``...``, or a
-    function without a body of its own."""
+    """True for what an exercise starts with: None, ``...``, a set, list or tuple that still holds ``...``, a dict that
+    holds nothing else, or a function without a body of its own."""
 
     if answer is None or answer is ...:
         return True
     if isinstance(answer, (set, frozenset, list, tuple)):
         return any(part is ... or (isinstance(part, str) and part == "...") for part in answer)
+    if isinstance(answer, dict):
+        return bool(answer) and all(part is ... for part in answer.values())
     code = getattr(answer, "__code__", None)
     if code is None:
         return False

@@ -1,6 +1,9 @@
 """Each documented claim, with the run that gives its verdict. The ledger names these tests; none may be missing."""
 
+import ast
+import functools
 import importlib
+import inspect
 import json
 import pathlib
 
@@ -21,13 +24,57 @@ ROWS = json.loads(LEDGER.read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_ledger_row_is_whole_and_has_its_evidence(row):
-    assert set(row) == {"id", "claim", "source", "verdict", "lesson", "test", "note"}
+    assert set(row) - {"revision"} == {"id", "claim", "source", "verdict", "lesson", "cell", "test", "note"}
     assert row["verdict"] in VERDICTS
-    file, name = row["test"].split("::")
-    assert (ROOT / file).is_file()
-    assert callable(getattr(importlib.import_module(pathlib.Path(file).stem), name))
+    assert asserted_in(evidence_of(row)) >= {(row["id"], row["verdict"])}
     (lesson,) = (ROOT / "notebooks").glob(f"{row['lesson']}_*.ipynb")
     assert f'gl.claims(\\"{row["lesson"]}\\")' in lesson.read_text(encoding="utf-8")
+    if row["verdict"] != "not testable here" or row["cell"]:
+        assert row["cell"].split(":")[1] in code_cells(row["cell"].split(":")[0])
+
+
+def evidence_of(row):
+    file, name = row["test"].split("::")
+    assert (ROOT / file).is_file()
+    return getattr(importlib.import_module(pathlib.Path(file).stem), name)
+
+
+def asserted_in(function):
+    """The ``(id, verdict)`` of each ``assert verdict_of(id) == verdict`` in a function."""
+    asserted = set()
+    for node in ast.walk(ast.parse(inspect.getsource(function))):
+        match node:
+            case ast.Assert(
+                test=ast.Compare(
+                    left=ast.Call(func=ast.Name(id="verdict_of"), args=[ast.Constant(id)]),
+                    ops=[ast.Eq()],
+                    comparators=[ast.Constant(verdict)],
+                )
+            ):
+                asserted.add((id, verdict))
+    return asserted
+
+
+@functools.cache
+def code_cells(lesson):
+    (path,) = (ROOT / "notebooks").glob(f"{lesson}_*.ipynb")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return {cell["id"] for cell in cells if cell["cell_type"] == "code"}
+
+
+def test_evidence_that_is_missing_or_says_otherwise_is_found():
+    row = ROWS[0]
+    for changed in (
+        {"verdict": "holds"},
+        {"test": "tests/test_claims.py::test_answer"},
+        {"test": "tests/test_claims.py::test_nothing"},
+        {"test": "tests/test_nothing.py::test_version"},
+        {"cell": "10:nothing"},
+        {"cell": ""},
+    ):
+        with pytest.raises((AssertionError, AttributeError, IndexError, ValueError)):
+            test_ledger_row_is_whole_and_has_its_evidence(row | changed)
+    test_ledger_row_is_whole_and_has_its_evidence(row)
 
 
 def test_ledger_ids_are_unique():
@@ -40,6 +87,14 @@ def test_claims_of_a_lesson(capsys):
     assert "table.dict.version" in str(gl.claims("01"))
     with pytest.raises(ValueError, match="no claims for lesson '1': there are some for 00, 01"):
         gl.claims("1")
+
+
+def test_the_whole_table_has_lessons_and_revisions():
+    header, rows = gl.claims().table()
+    assert header == ("claim", "lesson", "the manual says", "measured", "what was seen")
+    (version,) = [row for row in rows if row[0] == "interface.version"]
+    assert version[1] == "00"
+    assert version[4].endswith("Revision of 2026-05: 2.9.0 or newer.")
 
 
 def test_the_whole_table_is_printed_from_the_data_of_the_lessons(capsys):

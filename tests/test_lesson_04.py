@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers import X
+from test_claims import verdict_of
 
 import guardlab as gl
 
@@ -35,6 +36,7 @@ ONE, ZERO = torch.ones(3), torch.zeros(3)
 
 
 def test_filters():
+    assert verdict_of("example4.filters") == "holds"
     row = gl.compare(lambda: corrected, session(None), filter_by_name, fullgraph=True)["filter_by_name"]
     assert [(g.guard_type, g.name, g.derived_guard_types) for g in row.dropped] == [
         ("CONSTANT_MATCH", "y", ("NONE_MATCH",))
@@ -44,6 +46,7 @@ def test_filters():
 @pytest.mark.parametrize(("values", "step"), [((None, ONE), 2), ((ONE, None, ONE), 3)])
 @pytest.mark.parametrize("backend", ["aot_eager", "eager"])
 def test_precise(values, step, backend):
+    assert verdict_of("example4.precise") == "does not hold"
     row = gl.compare(lambda: corrected, session(*values), filter_by_name, backend=backend)["filter_by_name"]
     assert row.verdict == "unsound"
     assert row.first_difference == f"step {step} differs at [0]: eager 2, compiled 1"
@@ -81,6 +84,7 @@ def test_fullgraph_leaves_the_guards_of_a_compiled_frame():
 
 
 def test_helps():
+    assert verdict_of("example4.helps") == "does not hold"
     assert gl.compare(lambda: corrected, session(None, None), filter_by_name)["no filter"].recompiles == 0
     assert gl.compare(lambda: corrected, session(ONE, ONE), filter_by_name)["no filter"].recompiles == 0
     assert gl.compare(lambda: corrected, session(None, ONE), filter_by_name)["filter_by_name"].verdict == "unsound"
@@ -89,6 +93,8 @@ def test_helps():
 
 
 def test_name():
+    assert verdict_of("interface.name") == "holds in part"
+
     def wrapper(*args, **kwargs):
         return corrected(*args, **kwargs)
 

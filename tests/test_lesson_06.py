@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from test_claims import verdict_of
 
 import guardlab as gl
 
@@ -51,6 +52,7 @@ def verdict(helper, change, make=block):
 
 
 def test_helpers():
+    assert verdict_of("interface.helpers") == "holds in part"
     found = {name for name in dir(torch.compiler) if name.endswith("_unsafe")}
     assert found == NAMES
     for name in found:
@@ -58,6 +60,7 @@ def test_helpers():
 
 
 def test_works():
+    assert verdict_of("example6.works") == "holds"
     compiled = torch.compile(block(), backend="aot_eager", options={"guard_filter_fn": INBUILT})
     assert compiled(torch.ones(2, 4)).shape == (2, 4)
     assert verdict(INBUILT, lambda f: setattr(f.drop, "p", 0.1)) == "helps"
@@ -65,6 +68,7 @@ def test_works():
 
 @pytest.mark.parametrize("make", [block, lambda: torch.nn.Sequential(torch.nn.BatchNorm1d(4)).eval()])
 def test_inbuilt(make):
+    assert verdict_of("helper.inbuilt") == "holds"
     dropped = gl.compare(make, changed(lambda f: None), {"h": INBUILT})["h"].dropped
     assert dropped
     assert all("_modules[" in guard.name for guard in dropped if not guard.is_global)
@@ -168,6 +172,7 @@ def test_a_counter_may_vary_by_a_setting():
 
 
 def test_all():
+    assert verdict_of("helper.all") == "holds"
     assert verdict(ALL, lambda f: setattr(f, "boost", True)) == "unsound"
     assert verdict(ALL, lambda f: setattr(f.norm, "eps", 1.0)) == "unsound"
 

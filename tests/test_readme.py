@@ -3,6 +3,9 @@
 import pathlib
 import re
 
+import claims_table
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -29,3 +32,20 @@ def test_every_make_target_that_the_readme_names_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"`?make ([a-z]+)", README)):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_the_table_of_claims_is_in_step_with_the_ledger():
+    assert claims_table.written(README) == README, "run make claims"
+    (held,) = re.findall(r"^\| holds \|.* (\d+) \|$", README, re.M)
+    assert int(held) == sum(row["verdict"] == "holds" for row in claims_table.claims().rows)
+
+
+def test_a_table_out_of_step_is_written_anew_and_nothing_else_changes(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(re.sub(r"^\| holds \|.*$", "| holds | 99 |", README, count=1, flags=re.M))
+    assert path.read_text() != README
+    assert claims_table.main(path) == 0
+    assert path.read_text() == README
+    for text in ("nothing here", README + claims_table.BEGIN):
+        with pytest.raises(SystemExit, match="put both back, once each"):
+            claims_table.written(text)
