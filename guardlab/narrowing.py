@@ -80,7 +80,9 @@ class Narrowing:
     def _lines(self):
         if self.guard_filter_fn:
             kinds = sorted({(g.guard_type, g.name) for g in self.dropped})
-            yield f"{len(kinds)} guards to drop: " + ", ".join(f"{kind} {name}".rstrip() for kind, name in kinds)
+            yield f"Guards to drop, {len(kinds)} in all: " + ", ".join(
+                f"{kind} {name}".rstrip() for kind, name in kinds
+            )
             yield "Judged on this session only: another session may make this filter unsound."
         elif self.remaining:
             yield "No sound filter removes a recompile of this session."
