@@ -3,30 +3,27 @@
 import dataclasses
 import difflib
 
-from .tables import html_table, text_table
+from .tables import Table
 
 _MOST_CHOICES = 12
 _ALL = ""  # not None, for which a Dropdown shows no line at all
 
 
-@dataclasses.dataclass(frozen=True)
-class Browse:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Browse(Table):
     """The rows of a table that were asked for; shown as a table in Jupyter and as text elsewhere."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     of: int
 
-    def _remarks(self):
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """The table's header and its rows, as text."""
+        return self.header, list(self.rows)
+
+    def remarks(self) -> list[str]:
+        """How many rows there are, of how many."""
         return [f"{len(self.rows)} of {self.of} rows"]
-
-    def __str__(self):
-        return text_table(self.header, list(self.rows), self._remarks())
-
-    __repr__ = __str__
-
-    def _repr_html_(self):
-        return html_table(self.header, list(self.rows), self._remarks())
 
 
 def browse(table: object, text: str = "", menus: bool = False, **columns: str):

@@ -4,14 +4,14 @@ import dataclasses
 import json
 import pathlib
 
-from .tables import html_table, text_table
+from .tables import Table
 
 LEDGER = pathlib.Path(__file__).resolve().parent.parent / "data" / "claims.json"
 VERDICTS = ("holds", "holds in part", "does not hold", "not testable here")
 
 
-@dataclasses.dataclass(frozen=True)
-class Claims:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Claims(Table):
     """Claims, each a dict with the ledger's keys, shown as a table.
 
     The keys: ``id``; the ``claim`` in the course's words and its ``source``, the part of the manual; the ``verdict``;
@@ -28,18 +28,11 @@ class Claims:
             (row["id"], row["lesson"], row["claim"], row["verdict"], _seen(row)) for row in self.rows
         ]
 
-    def _table(self):
+    def shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """One lesson's table, without the columns that are the same in each row."""
         return ("claim", "the manual says", "measured", "what was seen"), [
             (row["id"], row["claim"], row["verdict"], row["note"]) for row in self.rows
         ]
-
-    def __str__(self):
-        return text_table(*self._table(), [])
-
-    __repr__ = __str__
-
-    def _repr_html_(self):
-        return html_table(*self._table(), [])
 
 
 def _seen(row):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import parity
 from .capture import GuardEntry, GuardFilterError
-from .tables import html_table, text_table
+from .tables import Table
 from .text import clean_error, describe
 from .tracing import BACKEND, Trace, run_eager, trace
 
@@ -36,8 +36,8 @@ class Row:
     trace: Trace | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Comparison(Table):
     """One :class:`Row` per filter on one session; shown as a table. ``eager`` is the reference run."""
 
     rows: tuple[Row, ...]
@@ -73,14 +73,6 @@ class Comparison:
         for r in self.rows:
             found += [f"{r.name}: {text}" for text in (r.first_difference, r.note) if text]
         return found
-
-    def __str__(self):
-        return text_table(*self.table(), self.remarks())
-
-    __repr__ = __str__
-
-    def _repr_html_(self):
-        return html_table(*self.table(), self.remarks())
 
 
 def compare(

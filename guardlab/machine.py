@@ -9,15 +9,15 @@ import torch
 
 from . import preflight
 from .capture import FIRST_VERSION, require_guard_filter_fn
-from .tables import html_table, text_table
+from .tables import Table
 from .text import clean_error
 from .tracing import BACKEND
 
 VARIABLE = "GUARDLAB_DEVICE"
 
 
-@dataclasses.dataclass(frozen=True)
-class Environment:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Environment(Table):
     """One line a part of the machine: ``(part, what was found, the mend or empty)``; shown as a table."""
 
     parts: tuple[tuple[str, str, str], ...]
@@ -25,13 +25,9 @@ class Environment:
     def __getitem__(self, part: str) -> str:
         return {name: found for name, found, _ in self.parts}[part]
 
-    def __str__(self):
-        return text_table(("part", "found", "what to do"), list(self.parts), [])
-
-    __repr__ = __str__
-
-    def _repr_html_(self):
-        return html_table(("part", "found", "what to do"), list(self.parts), [])
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """The table's header and its rows, as text."""
+        return ("part", "found", "what to do"), list(self.parts)
 
 
 def _npu() -> tuple[torch.device | None, str, str]:

@@ -28,6 +28,27 @@ def html_table(header: tuple[str, ...], rows: list[tuple[str, ...]], remarks: li
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
+class Table:
+    """Shown as a table in Jupyter and as text elsewhere. A subclass has ``table()``, its header and rows, and may have
+    ``remarks()``, the lines below; as a dataclass it takes ``repr=False``."""
+
+    def remarks(self) -> list[str]:
+        """The lines below the table."""
+        return []
+
+    def shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """What is displayed; all of ``table()`` unless a subclass leaves columns out."""
+        return self.table()
+
+    def __str__(self):
+        return text_table(*self.shown(), self.remarks())
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        return html_table(*self.shown(), self.remarks())
+
+
 def show_rich(bundle: dict[str, str]) -> bool:
     """Display a MIME bundle where IPython runs; returns False, and shows nothing, elsewhere."""
     try:

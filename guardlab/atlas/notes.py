@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ..tables import html_table, text_table
+from ..tables import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,22 +15,15 @@ class Note:
     test: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Notes:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Notes(Table):
     """Notes, shown as a table."""
 
     rows: tuple[Note, ...]
 
-    def _table(self):
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """The table's header and its rows, as text."""
         return ("trap", "what happens", "remedy"), [(note.title, note.what, note.remedy) for note in self.rows]
-
-    def __str__(self):
-        return text_table(*self._table(), [])
-
-    __repr__ = __str__
-
-    def _repr_html_(self):
-        return html_table(*self._table(), [])
 
 
 NOTES = (

@@ -9,7 +9,7 @@ import pathlib
 
 import torch
 
-from ..tables import html_table, text_table
+from ..tables import Table
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "data" / "atlas"
 VERDICTS = ("helps", "no effect", "unsound", "fails")
@@ -17,24 +17,8 @@ STATUSES = ("checked", "no check", "never emitted", "shadowed")
 """The statuses of a guard type; one that begins with ``needs`` names what the recording machine did not have."""
 
 
-class _Table:
-    """Shown as a table in Jupyter and as text elsewhere."""
-
-    def __str__(self):
-        return text_table(*self.table(), self.remarks())
-
-    __repr__ = __str__
-
-    def _repr_html_(self):
-        return html_table(*self.table(), self.remarks())
-
-    def remarks(self) -> list[str]:
-        """The lines below the table."""
-        return []
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
-class AtlasType(_Table):
+class AtlasType(Table):
     """What one record knows of one guard type; shown as a table of its scenarios.
 
     ``status`` is ``checked`` (there is a session that recompiles because of it), ``no check`` (its guards check
@@ -81,7 +65,7 @@ class AtlasType(_Table):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Atlas(_Table):
+class Atlas(Table):
     """The record of one torch release: ``types`` by name, and when it was made with which Python."""
 
     torch: str
@@ -125,7 +109,7 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class AtlasVersions(_Table):
+class AtlasVersions(Table):
     """The records of several releases, oldest first; shown as a table of the types that are not the same in all."""
 
     atlases: tuple[Atlas, ...]
